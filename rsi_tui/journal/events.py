@@ -1,0 +1,293 @@
+"""The events of a journal: one body per kind of thing that happens, discriminated by `type`.
+
+An event is written and flushed before it is acted on. `step` names the decision it records; a
+resumed campaign finds the step and continues from it (see `steps`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from rsi_tui.journal.facts import (
+    BandFacts,
+    CandidateFacts,
+    ClaimFacts,
+    DirectionFacts,
+    Fact,
+    HypothesisFacts,
+    LessonFacts,
+    NoiseFacts,
+    ProfileFacts,
+    RetrievedFacts,
+    ReviewFacts,
+    ScreenFacts,
+    TrialFacts,
+    VerdictFacts,
+)
+
+SCHEMA_VERSION = 1
+
+State = Literal["contracted", "baselined", "searching", "claiming", "finished", "stopped", "paused"]
+
+
+class CampaignCreated(Fact):
+    type: Literal["campaign_created"] = "campaign_created"
+    campaign: str
+    workload: str
+    workload_key: str
+    """identity of the workload over campaigns: hash of name and root of its history"""
+    folder: str
+    contract_hash: str
+    contract: dict[str, Any]
+    base_commit: str
+    preset: str
+    mind: str
+    seed: int
+    """of the search alone"""
+    max_candidates: int
+    hours: float | None = None
+    usd: float | None = None
+    trust: Literal["A", "B", "C"]
+    sandbox: str
+    """what isolates a trial here, one sentence"""
+    host: dict[str, str]
+    """hardware and software fingerprint"""
+    ordinal: int
+    """this is the k-th campaign or evaluation on the workload; sets its alpha"""
+    alpha: float
+    version: str
+
+
+class StateChanged(Fact):
+    type: Literal["state_changed"] = "state_changed"
+    state: State
+    reason: str = ""
+
+
+class Profiled(Fact):
+    type: Literal["profiled"] = "profiled"
+    profile: ProfileFacts
+
+
+class TrialStarted(Fact):
+    type: Literal["trial_started"] = "trial_started"
+    trial: str
+    candidate: str
+    kind: str
+    arm: str
+    """'sealed' inside an open verification block"""
+    block: str
+    slot: int
+    of: int
+    """slots of the block; 1 for a lone trial"""
+    attempt: int
+
+
+class TrialFinished(Fact):
+    type: Literal["trial_finished"] = "trial_finished"
+    trial: str
+    facts: TrialFacts | None
+    """None while sealed: the values follow in block_closed"""
+    commitment: str = ""
+    """sha256 of the sealed facts in the vault"""
+
+
+class BlockOpened(Fact):
+    type: Literal["block_opened"] = "block_opened"
+    block: str
+    purpose: Literal["calibration", "reference", "screen", "verify", "claim"]
+    candidates: tuple[str, ...]
+    incumbent: str
+    slots: int
+    commitment: str
+    """sha256 over order, seed and length, which lie in the evaluator's vault"""
+
+
+class BlockClosed(Fact):
+    type: Literal["block_closed"] = "block_closed"
+    block: str
+    trials: tuple[TrialFacts, ...]
+    void: str = ""
+    """why the block does not count (fault of the host); '' when it does"""
+
+
+class Calibrated(Fact):
+    type: Literal["calibrated"] = "calibrated"
+    noise: NoiseFacts
+    bands: tuple[BandFacts, ...]
+
+
+class Retrieved(Fact):
+    type: Literal["retrieved"] = "retrieved"
+    role: str
+    query: str
+    hits: tuple[RetrievedFacts, ...]
+    changed: str
+    """what the hits changed in the decision that follows; '' when nothing"""
+
+
+class DirectionOpened(Fact):
+    type: Literal["direction_opened"] = "direction_opened"
+    direction: DirectionFacts
+
+
+class DirectionClosed(Fact):
+    type: Literal["direction_closed"] = "direction_closed"
+    direction: str
+    reason: str
+    candidates: int
+    lesson: LessonFacts
+
+
+class SearchEnded(Fact):
+    """The Director's decision to open no further direction."""
+
+    type: Literal["search_ended"] = "search_ended"
+    reason: str
+
+
+class HypothesisWritten(Fact):
+    type: Literal["hypothesis_written"] = "hypothesis_written"
+    hypothesis: HypothesisFacts
+
+
+class RoundEnded(Fact):
+    """The Selector's decision that the direction holds no further hypothesis."""
+
+    type: Literal["round_ended"] = "round_ended"
+    direction: str
+    reason: str
+
+
+class CandidateBuilt(Fact):
+    type: Literal["candidate_built"] = "candidate_built"
+    candidate: CandidateFacts
+    hypothesis: str
+    """'' for a bundle"""
+    direction: str
+    diff: str
+    """unified diff against base; '' without code changes"""
+
+
+class CandidateRefused(Fact):
+    """No candidate came of a hypothesis, or it is a duplicate; no trial was spent."""
+
+    type: Literal["candidate_refused"] = "candidate_refused"
+    hypothesis: str
+    direction: str
+    kind: Literal["no_change", "does_not_apply", "duplicate", "constraint", "broken"]
+    reason: str
+    attempt: str = ""
+    """the patch as it was answered, for the next prompt"""
+
+
+class Reviewed(Fact):
+    type: Literal["reviewed"] = "reviewed"
+    review: ReviewFacts
+
+
+class Screened(Fact):
+    type: Literal["screened"] = "screened"
+    results: tuple[ScreenFacts, ...]
+
+
+class VerdictReached(Fact):
+    type: Literal["verdict_reached"] = "verdict_reached"
+    verdict: VerdictFacts
+
+
+class Claimed(Fact):
+    type: Literal["claimed"] = "claimed"
+    claim: ClaimFacts
+
+
+class PersonActed(Fact):
+    """A person paused, resumed, stopped, noted, approved or vetoed."""
+
+    type: Literal["person_acted"] = "person_acted"
+    who: str
+    action: Literal["pause", "resume", "stop", "note", "approve", "veto", "propose"]
+    text: str = ""
+
+
+class SecretsRevealed(Fact):
+    """The values behind the commitments, when the campaign has ended."""
+
+    type: Literal["secrets_revealed"] = "secrets_revealed"
+    blocks: dict[str, dict[str, Any]]
+
+
+class EngineStarted(Fact):
+    """An engine process took the campaign up (first start or resume)."""
+
+    type: Literal["engine_started"] = "engine_started"
+    pid: int
+    resumed: bool
+
+
+class AlphaGranted(Fact):
+    """Home journal: the k-th campaign or evaluation on a workload drew its error probability."""
+
+    type: Literal["alpha_granted"] = "alpha_granted"
+    workload_key: str
+    ordinal: int
+    alpha: float
+    campaign: str
+
+
+class NoteTaken(Fact):
+    """Home journal: a note or a piece of knowledge that belongs to no campaign."""
+
+    type: Literal["note_taken"] = "note_taken"
+    who: str
+    text: str
+    source: str = ""
+
+
+Body = Annotated[
+    CampaignCreated
+    | StateChanged
+    | Profiled
+    | TrialStarted
+    | TrialFinished
+    | BlockOpened
+    | BlockClosed
+    | Calibrated
+    | Retrieved
+    | DirectionOpened
+    | DirectionClosed
+    | SearchEnded
+    | HypothesisWritten
+    | RoundEnded
+    | CandidateBuilt
+    | CandidateRefused
+    | Reviewed
+    | Screened
+    | VerdictReached
+    | Claimed
+    | PersonActed
+    | SecretsRevealed
+    | EngineStarted
+    | AlphaGranted
+    | NoteTaken,
+    Field(discriminator="type"),
+]
+
+
+class Event(Fact):
+    """One line of a journal."""
+
+    seq: int
+    """from 0, without gaps"""
+    at: str
+    """UTC, ISO 8601 with microseconds"""
+    v: int = SCHEMA_VERSION
+    step: str = ""
+    """durable name of the decision or action; unique within a journal when not ''"""
+    body: Body
+    prev: str
+    """hash of the line before; 64 zeros for the first"""
+    hash: str
+    """sha256 over everything else of this line"""

@@ -1,0 +1,374 @@
+"""Facts: frozen values that the journal records and every room above it speaks in.
+
+A failed trial has no metric: its numbers are None, never 0 and never NaN. Times are seconds,
+sizes bytes; ratios are natural logarithms of candidate / incumbent, so that negative is faster.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from rsi_tui.contract.model import KnobValue, Layer
+
+StartKind = Literal["original", "best", "intermediate", "upstream"]
+TrialKind = Literal["calibration", "reference", "profile", "screen", "verify", "claim", "check"]
+Arm = Literal["incumbent", "candidate", "warmup", "initial", "twin", "harmless", "profile", "check"]
+Outcome = Literal["ok", "oom", "timeout", "crashed", "diverged", "preempted", "cancelled", "not_measured"]
+Verdict = Literal["adopted", "leaner", "not_proven", "slower", "invalid", "off_direction", "failed"]
+
+ORIGINAL = "original"
+"""id of the candidate that is the user's own program, unchanged"""
+
+
+class Fact(BaseModel):
+    """Base of all facts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Interval(Fact):
+    """An estimate with its confidence interval."""
+
+    estimate: float
+    low: float
+    high: float
+    confidence: float
+
+
+class CandidateFacts(Fact):
+    """(base commit, patch set, knob values): one thing that can be run."""
+
+    id: str
+    """c1, c2, ... or 'original'"""
+    commit: str
+    """commit of its code, on a ref under refs/rsi/ of the mirror"""
+    base: str
+    """commit of the user's program it descends from"""
+    parent: str | None = None
+    """id of the candidate it was built on; None for the original"""
+    techniques: tuple[str, ...] = ()
+    """ids of the techniques in it, in the order applied"""
+    knobs: dict[str, KnobValue] = {}
+    """every knob of the contract with its value"""
+    affects: tuple[str, ...] = ()
+    """'precision' when it rounds otherwise than the original"""
+    members: tuple[str, ...] = ()
+    """for a bundle: ids of the candidates it joins"""
+    diff_hash: str = ""
+    """sha256 of the normalised diff against base; '' without code changes"""
+    launch_fingerprint: str = ""
+    """sha256 of the knob values that differ from the defaults"""
+
+
+class TrialFacts(Fact):
+    """One execution of one candidate with one seed and length."""
+
+    id: str
+    candidate: str
+    kind: TrialKind
+    arm: Arm
+    block: str
+    """block it belongs to; '' for a lone trial"""
+    slot: int
+    """place in the block's order, from 0"""
+    attempt: int = 1
+    """2 when the first was interrupted by us or the machine"""
+    steps: int
+    outcome: Outcome
+    cause: str = ""
+    """class of failure (gpu_oom, host_oom_killed, ...); '' when ok"""
+    detail: str = ""
+    """one sentence for a person; '' when ok"""
+    telling_lines: tuple[str, ...] = ()
+    exit_code: int | None = None
+    signal: int | None = None
+    started_at: str
+    """UTC, ISO 8601"""
+    wall_s: float
+    """from start to exit of the whole tree"""
+    startup_s: float | None = None
+    """what the time up to the end of warm-up exceeds the steady step time by: imports, compile, first touch"""
+    step_s: float | None = None
+    """mean step time after warm-up"""
+    teardown_s: float | None = None
+    """from the last progress line to exit"""
+    score_s: float | None = None
+    """step_s + (startup_s + teardown_s) / amortise_over"""
+    peak_bytes: int | None = None
+    memory_source: str = "none"
+    requested_bytes: int | None = None
+    """what an out-of-memory error had asked for, where printed"""
+    foreign_load: float = 0.0
+    final_loss: float | None = None
+    engine_s: float = 0.0
+    """our own time around this trial, checkpoint comparison apart"""
+    compare_s: float = 0.0
+    flags: tuple[str, ...] = ()
+
+
+class NoiseFacts(Fact):
+    """What A/A pairs said about this machine."""
+
+    pair_scale: float
+    """1.15 x scaled MAD of the A/A log differences"""
+    run_cv: float
+    """coefficient of variation of a single run's score"""
+    pairs: int
+    differences: tuple[float, ...]
+    smallest_provable: float
+    """smallest speed-up (as a fraction of time) that one verification of this budget can prove with power 0.8"""
+    fingerprint: str
+    """hash of hardware and software; scales of different fingerprints are never compared"""
+
+
+class PhaseFacts(Fact):
+    """Share of one phase in a step."""
+
+    name: Literal["data", "forward", "backward", "communication", "optimizer", "host_sync", "compile", "other"]
+    seconds: float
+    """a step"""
+    share: float
+    """0..1"""
+
+
+class OperatorFacts(Fact):
+    """One operator of the profile."""
+
+    name: str
+    self_s: float
+    """self time a step"""
+    share: float
+    calls: float
+    """calls a step"""
+    peak_output_bytes: int = 0
+    """largest tensor it produced, 0 when not known"""
+
+
+class ProfileFacts(Fact):
+    """Where one step's time goes, by an instrumented run that no verdict uses."""
+
+    step_s: float
+    phases: tuple[PhaseFacts, ...]
+    operators: tuple[OperatorFacts, ...]
+    """by self time, at most 25"""
+    peak_bytes: int | None
+    tokens_per_step: int
+    page_faults_per_step: float | None = None
+    parameters: int | None = None
+    mfu: float | None = None
+    """model FLOPs utilisation against a GEMM peak measured on the spot; None when not measured"""
+    peak_flops: float | None = None
+    dtype: str = "float32"
+    device: str = "cpu"
+    unused_settings: tuple[str, ...] = ()
+    """settings that exist in program or launch and are off, one sentence each"""
+
+    def share(self, phase: str) -> float:
+        """Share of a phase, 0 when absent."""
+        return next((p.share for p in self.phases if p.name == phase), 0.0)
+
+    def operator_share(self, *fragments: str) -> float:
+        """Summed share of operators whose name contains any of the fragments."""
+        return sum(o.share for o in self.operators if any(f in o.name for f in fragments))
+
+
+class BandFacts(Fact):
+    """One calibrated tolerance of an invariant."""
+
+    name: str
+    limit: float
+    how: str
+    """how the limit was found, one sentence"""
+    harmless_max: float
+    """largest value seen under harmless perturbations"""
+    masked: tuple[str, ...] = ()
+    """tensors that carry no information (their update is not reproducible)"""
+    masked_share: float = 0.0
+    """share of parameters masked"""
+
+
+class InvariantFacts(Fact):
+    """One invariant in one verdict."""
+
+    name: str
+    status: Literal["held", "broken", "not_covered"]
+    value: float | None
+    limit: float | None
+    how: str
+    """how the limit was found, or why it is not covered"""
+
+
+class RetrievedFacts(Fact):
+    """One hit that the library returned and what was made of it."""
+
+    record: str
+    """id of the library entry"""
+    kind: str
+    text: str
+    score: float
+    why: str
+    """terms, distance, conditions that match and that do not"""
+    used_for: str = ""
+    """what it changed; '' when it was not used"""
+
+
+class DirectionFacts(Fact):
+    """A research question of the outer loop."""
+
+    id: str
+    """d1, d2, ..."""
+    question: str
+    layer: Layer
+    start_kind: StartKind
+    start: str
+    """candidate id it starts from"""
+    techniques: tuple[str, ...]
+    """what it may try, best first; empty for a free direction"""
+    reason: str
+    expected_gain: float
+    """predicted reduction of step time, fraction"""
+    budget: int
+    """candidates"""
+    closing_rule: str
+    evidence: tuple[str, ...] = ()
+    """ids of library entries and profile phases"""
+
+
+class HypothesisFacts(Fact):
+    """One falsifiable sentence for one round."""
+
+    id: str
+    direction: str
+    round: int
+    parent: str
+    statement: str
+    techniques: tuple[str, ...]
+    knobs: dict[str, KnobValue]
+    """knobs to change"""
+    predicted_time: float
+    """predicted log-ratio of step time against the parent"""
+    predicted_memory: float
+    """predicted log-ratio of peak memory"""
+    evidence: tuple[str, ...] = ()
+    refuted_by: str = ""
+    """what outcome would refute it"""
+
+
+class FindingFacts(Fact):
+    """One thing that a reviewer found in a diff."""
+
+    rule: str
+    severity: Literal["exploit", "scope", "off_direction", "warning"]
+    path: str
+    line: int
+    text: str
+    """one sentence"""
+
+
+class ReviewFacts(Fact):
+    """The reviewer's reading of a diff, without knowledge of its score."""
+
+    candidate: str
+    decision: Literal["pass", "invalid", "off_direction"]
+    findings: tuple[FindingFacts, ...] = ()
+    summary: str = ""
+
+
+class ScreenFacts(Fact):
+    """What screening said of one candidate."""
+
+    candidate: str
+    incumbent: str
+    outcome: Outcome
+    log_ratio: float | None
+    """mean over batches of log(score / incumbents' score); None when it failed"""
+    batches: int
+    promoted: bool
+    reason: str
+    peak_bytes: int | None = None
+    incumbent_peak_bytes: int | None = None
+    invariants: tuple[InvariantFacts, ...] = ()
+    trials: tuple[str, ...] = ()
+
+
+class BlockFacts(Fact):
+    """One closed block of a verification."""
+
+    id: str
+    order: str
+    """for example 'ABBABA...': A incumbent, B candidate, in the order run"""
+    evalue: float
+    e_total: float
+    """product so far"""
+    trials: tuple[str, ...]
+
+
+class VerdictFacts(Fact):
+    """The evaluator's word on a candidate."""
+
+    candidate: str
+    incumbent: str
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    alpha: float
+    """error probability this verification was given"""
+    evalue: float | None = None
+    """adopted when it reaches 1 / alpha"""
+    speedup: Interval | None = None
+    """incumbent time / candidate time; an estimate within this verification, the claim has its own"""
+    invariants: tuple[InvariantFacts, ...] = ()
+    blocks: tuple[BlockFacts, ...] = ()
+    peak_bytes: int | None = None
+    incumbent_peak_bytes: int | None = None
+    mean_total_ratio: float | None = None
+    """plain mean of total time, candidate / incumbent; must be below 1"""
+    runs_needed: int | None = None
+    """runs still needed to decide, when undecided"""
+    seconds: float = 0.0
+
+
+class AttributionFacts(Fact):
+    """What one adopted change contributes to the claim."""
+
+    name: str
+    """technique id or knob=value"""
+    kind: Literal["setting never switched on", "new code"]
+    log_ratio: float
+    how: Literal["leave-one-out", "estimate from screening"]
+
+
+class ClaimFacts(Fact):
+    """The adopted stack as a whole against the original, on fresh pairs."""
+
+    candidate: str
+    pairs: int
+    baseline_step_s: float
+    """median over the baseline runs"""
+    candidate_step_s: float
+    speedup: Interval
+    """Hodges-Lehmann on log scores, signed-rank interval"""
+    total_wall_ratio: float
+    """mean total wall, baseline / candidate, nothing amortised"""
+    slope_ratio: float | None
+    """slope of total wall over lengths, baseline / candidate"""
+    baseline_peak_bytes: int | None
+    candidate_peak_bytes: int | None
+    slow_run_bound: float
+    """upper 95 % bound on the rate of runs slower than the baseline's median"""
+    invariants: tuple[InvariantFacts, ...]
+    attribution: tuple[AttributionFacts, ...] = ()
+    proven: bool
+    reasons: tuple[str, ...] = ()
+    trials: tuple[str, ...] = ()
+
+
+class LessonFacts(Fact):
+    """What a closed direction taught, with the conditions it holds under."""
+
+    id: str
+    direction: str
+    text: str
+    conditions: dict[str, str]
+    evidence: tuple[str, ...]

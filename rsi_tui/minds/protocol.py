@@ -1,0 +1,208 @@
+"""The questions that a mind is asked, and the shape of its answers.
+
+The program drives; a mind only answers, and never supplies a number that counts. Every brief is a
+value: the same brief in gives, from the builtin mind, the same answer out. No brief holds a
+threshold, a seed, an order or a result of an open block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from rsi_tui.contract.model import Contract, KnobValue, Layer
+from rsi_tui.journal.facts import (
+    CandidateFacts,
+    DirectionFacts,
+    ProfileFacts,
+    RetrievedFacts,
+    ReviewFacts,
+    ScreenFacts,
+    StartKind,
+    VerdictFacts,
+)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One candidate of this campaign and all that is known of it."""
+
+    candidate: CandidateFacts
+    direction: str
+    predicted_time: float
+    predicted_memory: float
+    screen: ScreenFacts | None
+    verdict: VerdictFacts | None
+    review: ReviewFacts | None
+    refused: str = ""
+    """why it never ran; '' when it did"""
+
+
+@dataclass(frozen=True)
+class PastEffect:
+    """What the library knows of one change from earlier campaigns."""
+
+    record: str
+    """id of the library entry"""
+    techniques: tuple[str, ...]
+    knobs: Mapping[str, KnobValue]
+    """knobs that differ from the defaults"""
+    verdict: str
+    """adopted, slower, invalid, failed, not_proven, ... or 'screened'"""
+    outcome: str
+    """outcome of its trials"""
+    log_ratio: float | None
+    fit: float
+    """0..1: how well hardware, versions, workload and profile match"""
+    same_workload: bool
+    stack: tuple[str, ...] = ()
+    """techniques of the base it was tried on"""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What Director and Selector both see."""
+
+    contract: Contract
+    profile: ProfileFacts
+    sources: Mapping[str, str]
+    """editable Python files of the start commit"""
+    attempts: tuple[Attempt, ...]
+    past: tuple[PastEffect, ...]
+    hits: tuple[RetrievedFacts, ...]
+    candidates_left: int
+    noise_scale: float
+    """pair scale; effects far below it can't be proven alone"""
+
+
+@dataclass(frozen=True)
+class DirectorBrief(Brief):
+    open_or_closed: tuple[DirectionFacts, ...] = ()
+    """directions so far, oldest first"""
+    best: str = "original"
+
+
+@dataclass(frozen=True)
+class DirectionAnswer:
+    """A direction to open, or None for techniques when the search should end."""
+
+    question: str
+    layer: Layer
+    start_kind: StartKind
+    start: str
+    techniques: tuple[str, ...]
+    reason: str
+    expected_gain: float
+    budget: int
+    closing_rule: str
+    evidence: tuple[str, ...] = ()
+    used_hits: Mapping[str, str] = field(default_factory=dict)
+    """record id -> what it changed"""
+
+
+@dataclass(frozen=True)
+class EndSearch:
+    """No further direction is worth its cost."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class SelectorBrief(Brief):
+    direction: DirectionFacts | None = None
+    round: int = 1
+    archive: tuple[CandidateFacts, ...] = ()
+    """time/peak-memory frontier, parents to choose from; original first"""
+
+
+@dataclass(frozen=True)
+class HypothesisAnswer:
+    parent: str
+    statement: str
+    techniques: tuple[str, ...]
+    knobs: Mapping[str, KnobValue]
+    predicted_time: float
+    predicted_memory: float
+    refuted_by: str
+    evidence: tuple[str, ...] = ()
+    used_hits: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CloseDirection:
+    reason: str
+
+
+@dataclass(frozen=True)
+class ExecutorBrief:
+    contract: Contract
+    profile: ProfileFacts | None
+    hypothesis: HypothesisAnswer
+    sources: Mapping[str, str]
+    """editable files of the parent commit"""
+    parent_knobs: Mapping[str, KnobValue]
+    previous_refusal: str = ""
+
+
+@dataclass(frozen=True)
+class ChangeAnswer:
+    """Either whole new texts, or a unified diff; and knobs."""
+
+    sources: Mapping[str, str] = field(default_factory=dict)
+    diff: str = ""
+    knobs: Mapping[str, KnobValue] = field(default_factory=dict)
+    affects: tuple[str, ...] = ()
+    techniques: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ReviewBrief:
+    """Diff and direction, and nothing about time: the reviewer is blind to the score."""
+
+    direction: DirectionFacts
+    statement: str
+    diff: str
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+    knobs_before: Mapping[str, KnobValue]
+    knobs_after: Mapping[str, KnobValue]
+    contract: Contract
+
+
+@dataclass(frozen=True)
+class ReviewAnswer:
+    on_direction: bool
+    reason: str
+    exploit: Literal["no", "yes"] = "no"
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LessonBrief:
+    direction: DirectionFacts
+    attempts: tuple[Attempt, ...]
+    closing_reason: str
+
+
+class Mind(Protocol):
+    """Who thinks for the roles."""
+
+    name: str
+
+    def direct(self, brief: DirectorBrief) -> DirectionAnswer | EndSearch:
+        """What to investigate next, from where, and why."""
+
+    def select(self, brief: SelectorBrief) -> HypothesisAnswer | CloseDirection:
+        """One falsifiable hypothesis within the direction, or that it is exhausted."""
+
+    def execute(self, brief: ExecutorBrief) -> ChangeAnswer:
+        """The change that tests the hypothesis."""
+
+    def review(self, brief: ReviewBrief) -> ReviewAnswer:
+        """Is the diff on its direction, and is it honest?"""
+
+    def lesson(self, brief: LessonBrief) -> str:
+        """What the closed direction taught, one or two sentences."""
