@@ -1,0 +1,39 @@
+"""The home's journal: what belongs to no campaign. Notes, and the ledger of error probability.
+
+The ledger counts campaigns and evaluations of a workload over its whole life: the k-th draws its
+alpha by k, so that all together stay within one budget (MEASUREMENT, section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rsi_tui.journal.chain import JournalWriter
+from rsi_tui.journal.events import AlphaGranted, Event, NoteTaken
+from rsi_tui.locations import Home
+
+_WAIT_S = 10.0
+"""the home's journal is held for milliseconds; whoever waits longer meets a stuck process"""
+
+
+def grant_alpha(home: Home, workload_key: str, campaign: str, grant: Callable[[int], float]) -> AlphaGranted:
+    """Draw the next error probability of a workload and record it; `grant` maps k = 1, 2, ... to alpha.
+
+    A campaign that drew already (and was interrupted before it noted so) gets the same grant again.
+    Raises JournalError when the home's journal is damaged or stays held.
+    """
+    with JournalWriter.open(home.journal, wait_s=_WAIT_S) as journal:
+        past = [e.body for e in journal.events if isinstance(e.body, AlphaGranted) and e.body.workload_key == workload_key]
+        for known in past:
+            if known.campaign == campaign:
+                return known
+        ordinal = len(past) + 1
+        body = AlphaGranted(workload_key=workload_key, ordinal=ordinal, alpha=grant(ordinal), campaign=campaign)
+        journal.append(body)
+        return body
+
+
+def add_note(home: Home, who: str, text: str, source: str = "") -> Event:
+    """Record a person's note that belongs to no campaign."""
+    with JournalWriter.open(home.journal, wait_s=_WAIT_S) as journal:
+        return journal.append(NoteTaken(who=who, text=text, source=source))

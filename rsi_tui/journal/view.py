@@ -1,0 +1,518 @@
+"""A campaign as its journal tells it: folded event by event, for app, command line and report alike.
+
+Promises: feeding events one at a time or all at once gives the same view; nothing is computed that the
+events do not say. 'Best' is a query over verdicts. Light: only pydantic and the standard library.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rsi_tui.contract.model import KnobValue
+from rsi_tui.errors import JournalError
+from rsi_tui.journal import chain
+from rsi_tui.journal import events as ev
+from rsi_tui.journal.facts import (
+    ORIGINAL,
+    BandFacts,
+    CandidateFacts,
+    ClaimFacts,
+    DirectionFacts,
+    HypothesisFacts,
+    Interval,
+    LessonFacts,
+    NoiseFacts,
+    ProfileFacts,
+    ReviewFacts,
+    ScreenFacts,
+    TrialFacts,
+    VerdictFacts,
+)
+from rsi_tui.locations import Home
+
+FAILED_OUTCOMES = ("oom", "timeout", "crashed", "diverged")
+"""outcomes that are held against the idea; 'not_measured', 'preempted' and 'cancelled' are not"""
+
+
+@dataclass
+class CandidateView:
+    """One candidate and all that was said of it."""
+
+    facts: CandidateFacts
+    hypothesis: str
+    direction: str
+    diff: str
+    at: str
+    review: ReviewFacts | None = None
+    screen: ScreenFacts | None = None
+    verdicts: list[VerdictFacts] = field(default_factory=list)
+    """oldest first"""
+    trials: list[str] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        return self.facts.id
+
+    @property
+    def verdict(self) -> VerdictFacts | None:
+        """The last word on it."""
+        return self.verdicts[-1] if self.verdicts else None
+
+    @property
+    def is_bundle(self) -> bool:
+        return bool(self.facts.members)
+
+
+@dataclass
+class RoundView:
+    """One hypothesis and what became of it."""
+
+    hypothesis: HypothesisFacts
+    at: str
+    candidate: str = ""
+    """id of the candidate built from it; '' while there is none"""
+    refusals: list[ev.CandidateRefused] = field(default_factory=list)
+
+
+@dataclass
+class DirectionView:
+    """One direction with its rounds."""
+
+    facts: DirectionFacts
+    at: str
+    rounds: list[str] = field(default_factory=list)
+    """ids of hypotheses, oldest first"""
+    closed: str = ""
+    """why it was closed; '' while it is open"""
+    exhausted: str = ""
+    """why the Selector found no further hypothesis"""
+    lesson: LessonFacts | None = None
+
+
+@dataclass(frozen=True)
+class RetrievalView:
+    """One question to the library and what its answer changed."""
+
+    at: str
+    event: ev.Retrieved
+    before: str
+    """what it was asked for: the id of the direction or hypothesis that followed, '' so far"""
+
+
+@dataclass(frozen=True)
+class FailureView:
+    """One attempt that came to nothing, with its cause and cost."""
+
+    about: str
+    """id of the trial, candidate or hypothesis"""
+    candidate: str
+    """'' when no candidate was built"""
+    kind: str
+    """outcome of the trial, kind of the refusal, or the reviewer's decision"""
+    cause: str
+    detail: str
+    lines: tuple[str, ...]
+    seconds: float
+    """trial time spent"""
+
+
+@dataclass
+class CampaignView:
+    """The state of one campaign after the events fed so far."""
+
+    created: ev.CampaignCreated | None = None
+    started_at: str = ""
+    last_at: str = ""
+    last_seq: int = -1
+    last_hash: str = chain.ZERO
+    state: ev.State = "contracted"
+    """never 'paused'; see `paused`"""
+    state_reason: str = ""
+    paused: bool = False
+    noise: NoiseFacts | None = None
+    bands: tuple[BandFacts, ...] = ()
+    profile: ProfileFacts | None = None
+    directions: dict[str, DirectionView] = field(default_factory=dict)
+    rounds: dict[str, RoundView] = field(default_factory=dict)
+    """by id of the hypothesis"""
+    candidates: dict[str, CandidateView] = field(default_factory=dict)
+    trials: dict[str, TrialFacts] = field(default_factory=dict)
+    """finished trials whose facts are known; sealed ones follow when their block closes"""
+    sealed: set[str] = field(default_factory=set)
+    running: dict[str, ev.TrialStarted] = field(default_factory=dict)
+    running_since: str = ""
+    open_block: ev.BlockOpened | None = None
+    void_blocks: dict[str, str] = field(default_factory=dict)
+    claim: ClaimFacts | None = None
+    retrievals: list[RetrievalView] = field(default_factory=list)
+    people: list[tuple[str, ev.PersonActed]] = field(default_factory=list)
+    search_ended: str = ""
+    engine_starts: int = 0
+    engine_pid: int | None = None
+    version: int = 0
+    """number of events fed; changes exactly when something may have"""
+    _verdict_order: list[str] = field(default_factory=list)
+
+    def feed(self, event: ev.Event) -> None:
+        """Take one event in."""
+        if not self.started_at:
+            self.started_at = event.at
+        self.last_at, self.last_seq, self.last_hash = event.at, event.seq, event.hash
+        self.version += 1
+        fold = getattr(self, f"_on_{event.body.type}", None)
+        if fold is not None:
+            fold(event.body, event.at)
+
+    def feed_all(self, events: Iterable[ev.Event]) -> CampaignView:
+        """Take many events in; returns itself."""
+        for event in events:
+            self.feed(event)
+        return self
+
+    # --- what the events say -------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        return self.created.campaign if self.created else ""
+
+    @property
+    def workload(self) -> str:
+        return self.created.workload if self.created else ""
+
+    @property
+    def trust(self) -> str:
+        return self.created.trust if self.created else ""
+
+    @property
+    def over(self) -> bool:
+        return self.state in ("finished", "stopped")
+
+    @property
+    def state_words(self) -> str:
+        """The state for a person: 'searching (paused)', 'stopped (out of hours)'."""
+        if self.paused and not self.over:
+            return f"{self.state} (paused)"
+        return f"stopped ({self.state_reason})" if self.state == "stopped" and self.state_reason else self.state
+
+    @property
+    def bundles(self) -> list[CandidateView]:
+        return [c for c in self.candidates.values() if c.is_bundle]
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        """Number of trials by outcome."""
+        return Counter(t.outcome for t in self.trials.values())
+
+    @property
+    def trial_seconds(self) -> float:
+        """Wall time of all trials."""
+        return sum(t.wall_s for t in self.trials.values())
+
+    @property
+    def failed_seconds(self) -> float:
+        """Wall time of trials that failed."""
+        return sum(t.wall_s for t in self.trials.values() if t.outcome in FAILED_OUTCOMES)
+
+    @property
+    def overheads(self) -> list[float]:
+        """The engine's own seconds around each trial, checkpoint comparison apart."""
+        return [t.engine_s for t in self.trials.values()]
+
+    @property
+    def overhead_median(self) -> float | None:
+        return statistics.median(self.overheads) if self.trials else None
+
+    @property
+    def overhead_mean(self) -> float | None:
+        return statistics.fmean(self.overheads) if self.trials else None
+
+    @property
+    def defaults(self) -> dict[str, KnobValue]:
+        """The knobs as the user runs the program today."""
+        knobs = self.created.contract.get("knobs", []) if self.created else []
+        return {knob["name"]: knob["default"] for knob in knobs}
+
+    def changed_knobs(self, candidate: str) -> dict[str, KnobValue]:
+        """The knobs of a candidate that differ from the defaults."""
+        defaults = self.defaults
+        known = self.candidates.get(candidate)
+        return {k: v for k, v in known.facts.knobs.items() if defaults.get(k) != v} if known else {}
+
+    def seconds_of(self, candidate: str) -> float:
+        """Trial time spent on a candidate's own runs."""
+        known = self.candidates.get(candidate)
+        return sum(self.trials[t].wall_s for t in known.trials if t in self.trials) if known else 0.0
+
+    def adopted(self) -> list[CandidateView]:
+        """Candidates whose last verdict is 'adopted', in the order of their verdicts."""
+        return [c for c in self._by_verdict() if c.verdict and c.verdict.verdict == "adopted"]
+
+    def best(self) -> CandidateView | None:
+        """The newest adopted candidate: each was proven against the one before."""
+        adopted = self.adopted()
+        return adopted[-1] if adopted else None
+
+    def turned_down(self) -> list[CandidateView]:
+        """Candidates that were tried or reviewed and lead nowhere, in the order built."""
+        return [c for c in self.candidates.values() if is_turned_down(c)]
+
+    def proven_speedup(self) -> Interval | None:
+        """The claim where it is proven; before it, what the verdicts on the best stack prove together.
+
+        Several verdicts multiply; their intervals then hold together with the sum of their error
+        probabilities (Bonferroni).
+        """
+        if self.claim is not None:
+            return self.claim.speedup if self.claim.proven else None
+        parts = self._verdicts_of_best()
+        if not parts:
+            return None
+        estimate = low = high = 1.0
+        error = 0.0
+        for part in parts:
+            estimate, low, high = estimate * part.estimate, low * part.low, high * part.high
+            error += 1 - part.confidence
+        return Interval(estimate=estimate, low=low, high=high, confidence=round(1 - error, 6))
+
+    def failures(self) -> list[FailureView]:
+        """Everything that came to nothing and why, in the order it happened within each kind."""
+        return [*self._failed_trials(), *self._refused_changes(), *self._refused_reviews()]
+
+    # --- helpers of the queries ------------------------------------------------------------------
+
+    def _by_verdict(self) -> list[CandidateView]:
+        return [self.candidates[c] for c in self._verdict_order if c in self.candidates]
+
+    def _verdicts_of_best(self) -> list[Interval]:
+        parts: list[Interval] = []
+        current = self.best()
+        while current is not None and len(parts) <= len(self.candidates):
+            verdict = current.verdict
+            if verdict is None or verdict.speedup is None:
+                return []
+            parts.append(verdict.speedup)
+            if verdict.incumbent == ORIGINAL:
+                return parts
+            current = self.candidates.get(verdict.incumbent)
+        return []
+
+    def _failed_trials(self) -> list[FailureView]:
+        return [
+            FailureView(t.id, "" if t.candidate == ORIGINAL else t.candidate, t.outcome, t.cause, t.detail, t.telling_lines, t.wall_s)
+            for t in self.trials.values()
+            if t.outcome != "ok"
+        ]
+
+    def _refused_changes(self) -> list[FailureView]:
+        return [
+            FailureView(r.hypothesis, "", r.kind, r.kind, r.reason, (), 0.0)
+            for known in self.rounds.values()
+            for r in known.refusals
+        ]
+
+    def _refused_reviews(self) -> list[FailureView]:
+        return [
+            FailureView(c.id, c.id, c.review.decision, c.review.decision, review_words(c.review), (), self.seconds_of(c.id))
+            for c in self.candidates.values()
+            if c.review is not None and c.review.decision != "pass"
+        ]
+
+    # --- folding, one method per type of event -----------------------------------------------------
+
+    def _on_campaign_created(self, body: ev.CampaignCreated, at: str) -> None:
+        self.created = body
+
+    def _on_engine_started(self, body: ev.EngineStarted, at: str) -> None:
+        self.engine_starts += 1
+        self.engine_pid = body.pid
+        self.running.clear()
+        self.running_since = ""
+
+    def _on_state_changed(self, body: ev.StateChanged, at: str) -> None:
+        self.paused = body.state == "paused"
+        if body.state != "paused":
+            self.state, self.state_reason = body.state, body.reason
+        if self.over:
+            self.running.clear()
+            self.open_block = None
+
+    def _on_profiled(self, body: ev.Profiled, at: str) -> None:
+        self.profile = body.profile
+
+    def _on_calibrated(self, body: ev.Calibrated, at: str) -> None:
+        self.noise, self.bands = body.noise, body.bands
+
+    def _on_trial_started(self, body: ev.TrialStarted, at: str) -> None:
+        self.running[body.trial] = body
+        self.running_since = at
+
+    def _on_trial_finished(self, body: ev.TrialFinished, at: str) -> None:
+        self.running.pop(body.trial, None)
+        if body.facts is None:
+            self.sealed.add(body.trial)
+        else:
+            self._take_trial(body.facts)
+
+    def _take_trial(self, facts: TrialFacts) -> None:
+        self.sealed.discard(facts.id)
+        known = self.candidates.get(facts.candidate)
+        if known is not None and facts.id not in self.trials:
+            known.trials.append(facts.id)
+        self.trials[facts.id] = facts
+
+    def _on_block_opened(self, body: ev.BlockOpened, at: str) -> None:
+        self.open_block = body
+
+    def _on_block_closed(self, body: ev.BlockClosed, at: str) -> None:
+        for facts in body.trials:
+            self._take_trial(facts)
+        if body.void:
+            self.void_blocks[body.block] = body.void
+        if self.open_block is not None and self.open_block.block == body.block:
+            self.open_block = None
+
+    def _on_retrieved(self, body: ev.Retrieved, at: str) -> None:
+        self.retrievals.append(RetrievalView(at, body, ""))
+
+    def _answer_retrievals(self, role: str, about: str) -> None:
+        """The decision that follows a retrieval is the one it was made for."""
+        for place in range(len(self.retrievals) - 1, -1, -1):
+            known = self.retrievals[place]
+            if known.before:
+                return
+            if known.event.role == role:
+                self.retrievals[place] = RetrievalView(known.at, known.event, about)
+
+    def _on_direction_opened(self, body: ev.DirectionOpened, at: str) -> None:
+        self.directions[body.direction.id] = DirectionView(body.direction, at)
+        self._answer_retrievals("director", body.direction.id)
+
+    def _on_direction_closed(self, body: ev.DirectionClosed, at: str) -> None:
+        if known := self.directions.get(body.direction):
+            known.closed, known.lesson = body.reason, body.lesson
+
+    def _on_search_ended(self, body: ev.SearchEnded, at: str) -> None:
+        self.search_ended = body.reason
+
+    def _on_hypothesis_written(self, body: ev.HypothesisWritten, at: str) -> None:
+        self.rounds[body.hypothesis.id] = RoundView(body.hypothesis, at)
+        if known := self.directions.get(body.hypothesis.direction):
+            known.rounds.append(body.hypothesis.id)
+        self._answer_retrievals("selector", body.hypothesis.id)
+
+    def _on_round_ended(self, body: ev.RoundEnded, at: str) -> None:
+        if known := self.directions.get(body.direction):
+            known.exhausted = body.reason
+
+    def _on_candidate_built(self, body: ev.CandidateBuilt, at: str) -> None:
+        self.candidates[body.candidate.id] = CandidateView(body.candidate, body.hypothesis, body.direction, body.diff, at)
+        if known := self.rounds.get(body.hypothesis):
+            known.candidate = body.candidate.id
+
+    def _on_candidate_refused(self, body: ev.CandidateRefused, at: str) -> None:
+        if known := self.rounds.get(body.hypothesis):
+            known.refusals.append(body)
+
+    def _on_reviewed(self, body: ev.Reviewed, at: str) -> None:
+        if known := self.candidates.get(body.review.candidate):
+            known.review = body.review
+
+    def _on_screened(self, body: ev.Screened, at: str) -> None:
+        for result in body.results:
+            if known := self.candidates.get(result.candidate):
+                known.screen = result
+
+    def _on_verdict_reached(self, body: ev.VerdictReached, at: str) -> None:
+        if known := self.candidates.get(body.verdict.candidate):
+            known.verdicts.append(body.verdict)
+        if body.verdict.candidate in self._verdict_order:
+            self._verdict_order.remove(body.verdict.candidate)
+        self._verdict_order.append(body.verdict.candidate)
+
+    def _on_claimed(self, body: ev.Claimed, at: str) -> None:
+        self.claim = body.claim
+
+    def _on_person_acted(self, body: ev.PersonActed, at: str) -> None:
+        self.people.append((at, body))
+
+
+def is_turned_down(candidate: CandidateView) -> bool:
+    """Whether a candidate leads nowhere: refused by the reviewer or the verdict, or dropped in screening."""
+    if candidate.verdict is not None:
+        return candidate.verdict.verdict not in ("adopted", "leaner")
+    if candidate.review is not None and candidate.review.decision != "pass":
+        return True
+    return candidate.screen is not None and not candidate.screen.promoted
+
+
+def review_words(review: ReviewFacts) -> str:
+    """What the reviewer objected to, in one line."""
+    return review.summary or "; ".join(f.text for f in review.findings) or review.decision
+
+
+def campaign_summary(view: CampaignView) -> dict[str, Any]:
+    """One campaign of `rsi campaigns --json`; `speedup` is the claim's, null while it is not proven."""
+    outcomes = view.outcomes
+    claim = view.claim if view.claim is not None and view.claim.proven else None
+    best = view.best()
+    return {
+        "id": view.id,
+        "workload": view.workload,
+        "state": "paused" if view.paused and not view.over else view.state,
+        "reason": view.state_reason,
+        "trust": view.trust,
+        "preset": view.created.preset if view.created else "",
+        "speedup": claim.speedup.model_dump() if claim else None,
+        "candidates": len(view.candidates),
+        "trials": {
+            "ok": outcomes["ok"],
+            "failed": sum(outcomes[o] for o in FAILED_OUTCOMES),
+            "total": sum(outcomes.values()) + len(view.sealed),
+        },
+        "adopted": [
+            {
+                "candidate": c.id,
+                "techniques": list(c.facts.techniques),
+                "knobs": view.changed_knobs(c.id),
+                "members": list(c.facts.members),
+                "best": c is best,
+            }
+            for c in view.adopted()
+        ],
+        "started_at": view.started_at,
+        "last_at": view.last_at,
+    }
+
+
+def load_campaign(home: Home, campaign: str) -> CampaignView:
+    """The view of one campaign's journal; JournalError when it is damaged or missing."""
+    return CampaignView().feed_all(chain.read_events(home.campaign(campaign).journal))
+
+
+def campaign_ids(home: Home) -> list[str]:
+    """Ids of the campaigns that have a journal, newest first (by the time of their first event)."""
+    found = [(_first_time(path), path.parent.name) for path in home.campaigns.glob("*/journal.jsonl")]
+    return [name for at, name in sorted(found, reverse=True) if at]
+
+
+def list_campaigns(home: Home) -> list[CampaignView]:
+    """Views of all campaigns of a home, newest first; JournalError naming a damaged journal."""
+    return [load_campaign(home, name) for name in campaign_ids(home)]
+
+
+def _first_time(path: Path) -> str:
+    """Time of a journal's first event, '' when nothing is written yet."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline()
+    except OSError as error:
+        raise JournalError(f"cannot read the journal {path}: {error.strerror}.") from error
+    if not line.endswith(b"\n"):
+        return ""
+    start = line.find(b'"at":"')
+    return line[start + 6 : line.find(b'"', start + 6)].decode("ascii", "replace") if start >= 0 else "?"
