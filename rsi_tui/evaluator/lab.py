@@ -1,0 +1,80 @@
+"""The evaluator's bench: what every measurement of one campaign shares.
+
+Nothing here decides. The Lab holds the contract, the trial runner, the vault with the secrets, the
+journal, the warm comparer of checkpoints and the hidden validation, and hands out trial ids.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rsi_tui.contract.model import Contract
+from rsi_tui.errors import RsiError
+from rsi_tui.evaluator.compare import UpdateComparer
+from rsi_tui.evaluator.trial import TrialRunner
+from rsi_tui.evaluator.validation import HiddenValidation
+from rsi_tui.evaluator.vault import Vault
+from rsi_tui.journal.facts import BandFacts, CandidateFacts, NoiseFacts
+from rsi_tui.journal.steps import Steps
+
+
+class Interrupted(RsiError):
+    """A person stopped the campaign while a trial ran; `rsi run --resume` continues."""
+
+    exit_code = 1
+
+
+@dataclass
+class Lab:
+    """Shared by all measurements of one campaign; owned by the Evaluator."""
+
+    contract: Contract
+    original: CandidateFacts
+    runner: TrialRunner
+    steps: Steps
+    vault: Vault
+    open_comparer: Callable[[], UpdateComparer]
+    validation: HiddenValidation | None
+    """None when the contract has no hidden validation"""
+    cancel: threading.Event
+    fingerprint: str
+    """hash of hardware and software"""
+    trials: int = 0
+    """trials started so far, over all resumptions"""
+    noise: NoiseFacts | None = None
+    bands: tuple[BandFacts, ...] = ()
+    randbelow: Callable[[int], int] = secrets.randbelow
+    _comparer: UpdateComparer | None = field(default=None, repr=False)
+
+    @property
+    def comparer(self) -> UpdateComparer:
+        """The warm worker that loads and compares checkpoints, started on first use."""
+        if self._comparer is None:
+            self._comparer = self.open_comparer()
+        return self._comparer
+
+    def drop_comparer(self) -> None:
+        """End the worker; the next comparison starts a fresh one."""
+        if self._comparer is not None:
+            self._comparer.close()
+            self._comparer = None
+
+    def next_trial(self) -> str:
+        self.trials += 1
+        return f"t{self.trials}"
+
+    @property
+    def measured_noise(self) -> NoiseFacts:
+        """The calibrated noise; only after the baseline."""
+        if self.noise is None:
+            raise RuntimeError("noise is asked for before the baseline was calibrated")
+        return self.noise
+
+    @property
+    def twin(self) -> str:
+        """The perturbation that makes the baseline round as the contract allows, '' when it does not."""
+        invariants = self.contract.invariants
+        return invariants.bf16_twin if invariants.precision == "bf16" else ""
