@@ -127,24 +127,24 @@ def main():
     rng.shuffle(paths)
     need = WINDOWS * (GPTConfig.block_size + 1)
 
-    picked, taken, size = [], set(), 0
+    text = read_text()
+    picked, taken, size = [], set(re.findall(r"\bdef +(\w+)", text.decode("latin-1"), re.ASCII)), 0
     for path in paths:
         if (parsed := parse(os.path.join(root, path))) is None:
             continue
         taken |= identifiers(parsed[1])
-        if size < 2 * need:
-            found = list(functions(*parsed))
-            # at most eight from a file, so that the data comes from many files
-            for source, node in rng.sample(found, min(8, len(found))):
-                picked.append((source, identifiers(node), node.name))
-                size += len(source.encode()) + 2
-        elif len(taken) > 4000:
+        found = list(functions(*parsed))
+        # at most four from a file, so that the data comes from many files
+        for source, node in rng.sample(found, min(4, len(found))):
+            picked.append((source, identifiers(node), node.name))
+            size += len(source.encode()) + 2
+        if size >= 2 * need:
             break
 
     renaming = Renaming(args.seed, taken)
     defined = {name for _, _, name in picked}  # renamed everywhere, so that no docstring gives them away
     texts = [rename(source, names | defined, renaming) for source, names, _ in picked]
-    tokens = Vocabulary(read_text()).encode("\n\n".join(texts).encode())[:need]
+    tokens = Vocabulary(text).encode("\n\n".join(texts).encode())[:need]
 
     os.makedirs(args.out, exist_ok=True)
     np.save(os.path.join(args.out, "tokens.npy"), tokens)
