@@ -1,0 +1,164 @@
+"""What the read-only commands print: campaigns, status, show, why, report. Reads journals, changes nothing.
+
+Every function returns the text for stdout; with `as_json` exactly one JSON document. An id is a
+campaign, or a candidate, direction, hypothesis or trial, alone ('c3', of the newest campaign) or with
+its campaign ('20261130-1/c3'). Errors are one sentence that names the nearest id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from rsi_tui.audit import pages, words
+from rsi_tui.audit.report import render_report
+from rsi_tui.errors import UsageError
+from rsi_tui.journal import chain
+from rsi_tui.journal.view import CampaignView, campaign_ids, campaign_summary, list_campaigns, load_campaign
+from rsi_tui.locations import Home
+
+NO_CAMPAIGN = "there is no campaign here yet; start one with `rsi run WORKLOAD`."
+
+
+def campaigns(home: Home, as_json: bool = False) -> str:
+    """All campaigns of a home, newest first."""
+    views = list_campaigns(home)
+    if as_json:
+        return _json([campaign_summary(v) for v in views])
+    if not views:
+        return NO_CAMPAIGN[0].upper() + NO_CAMPAIGN[1:]
+    rows: list[tuple[str, ...]] = [("CAMPAIGN", "WORKLOAD", "STATE", "TRUST", "SPEED-UP", "CANDIDATES", "RUNS", "STARTED (UTC)")]
+    rows += [_row(v) for v in views]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def status(home: Home, campaign: str | None = None, as_json: bool = False) -> str:
+    """Where a campaign (default: the newest) stands, and whether an engine works on it."""
+    view = load_campaign(home, find_campaign(home, campaign))
+    engine = chain.holder(home.campaign(view.id).journal)
+    if as_json:
+        return _json(_status_data(view, engine))
+    lines = [pages.campaign_page(view).title, *pages.campaign_page(view).sections[0].lines, engine_words(view, engine)]
+    lines += [running_words(view, name) for name in view.running] if engine is not None else []
+    return "\n".join(words.one_line(line) for line in lines)
+
+
+def show(home: Home, id: str | None = None, as_json: bool = False) -> str:
+    """Everything about one campaign, candidate, direction, hypothesis or trial."""
+    view, local = resolve(home, id)
+    page = pages.page(view, local)
+    return _json({"campaign": view.id, **page.data} if local else page.data) if as_json else page.text()
+
+
+def why(home: Home, id: str | None = None, as_json: bool = False) -> str:
+    """How a candidate came to be and how it ended: retrieved -> hypothesis -> diff -> trials -> verdict."""
+    view, local = resolve(home, id)
+    page = pages.why_page(view, local)
+    return _json({"campaign": view.id, **page.data}) if as_json else page.text()
+
+
+def report(home: Home, campaign: str | None = None, format: str = "md") -> str:
+    """The audit report of a campaign (default: the newest) in one of `report.FORMATS`."""
+    name = find_campaign(home, campaign)
+    events = chain.read_events(home.campaign(name).journal)
+    return render_report(CampaignView().feed_all(events), events, format)
+
+
+def write_report(home: Home, campaign: str | None = None, format: str = "md", path: Path | None = None) -> Path:
+    """Write the report to a file (default: the campaign's reports folder), whole or not at all; returns its path."""
+    name = find_campaign(home, campaign)
+    text = report(home, name, format)
+    target = path or home.campaign(name).reports / f"report.{format}"
+    half = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        half.write_text(text, encoding="utf-8")
+        half.replace(target)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            half.unlink()
+        raise UsageError(f"cannot write the report to {target}: {error.strerror}.") from error
+    return target
+
+
+def find_campaign(home: Home, campaign: str | None) -> str:
+    """The id of a campaign that exists; the newest for None. Raises UsageError naming the nearest."""
+    known = campaign_ids(home)
+    if not known:
+        raise UsageError(NO_CAMPAIGN)
+    if campaign is None:
+        return known[0]
+    if campaign not in known:
+        raise UsageError(pages.unknown(campaign, known, "the campaigns of this home"))
+    return campaign
+
+
+def resolve(home: Home, id: str | None) -> tuple[CampaignView, str]:
+    """The campaign that an id is about, and the local part ('' for the campaign itself).
+
+    Library ids ('20261130-1/hypothesis/h3') are understood as well.
+    """
+    known = campaign_ids(home)
+    if not known:
+        raise UsageError(NO_CAMPAIGN)
+    if not id or id in known:
+        return load_campaign(home, id or known[0]), ""
+    campaign, slash, rest = id.partition("/")
+    if slash:
+        return load_campaign(home, find_campaign(home, campaign)), rest.rpartition("/")[2]
+    view = load_campaign(home, known[0])
+    if not _has(view, id) and not _looks_local(id):
+        raise UsageError(pages.unknown(id, known, "the campaigns of this home"))
+    return view, id
+
+
+def engine_words(view: CampaignView, engine: int | None) -> str:
+    """Whether somebody works on a campaign, and what to do if not."""
+    if view.over:
+        return "engine: done"
+    if engine is not None:
+        return f"engine: running, process {engine}"
+    folder = view.created.folder if view.created else "WORKLOAD"
+    return f"engine: none is running; `rsi run {folder} --resume` goes on"
+
+
+def running_words(view: CampaignView, trial: str) -> str:
+    """'t31 of c6 (verify, run 2 of 7) since 12:00:05 UTC'."""
+    run = view.running[trial]
+    place = f", run {run.slot + 1} of {run.of}" if run.of > 1 else ""
+    again = f", attempt {run.attempt}" if run.attempt > 1 else ""
+    return f"running: {run.trial} of {run.candidate} ({run.kind}{place}{again}) since {view.running_since[11:19]} UTC"
+
+
+def _status_data(view: CampaignView, engine: int | None) -> dict[str, Any]:
+    speedup = view.proven_speedup()
+    return campaign_summary(view) | {
+        "engine_pid": engine,
+        "running": [r.model_dump(mode="json", exclude={"type"}) for r in view.running.values()] if engine is not None else [],
+        "speedup_so_far": speedup.model_dump() if speedup else None,
+        "trial_seconds": view.trial_seconds,
+        "noise": {"run_cv": view.noise.run_cv, "smallest_provable": view.noise.smallest_provable} if view.noise else None,
+    }
+
+
+def _row(view: CampaignView) -> tuple[str, ...]:
+    speedup = words.short_interval(view.claim.speedup) if view.claim and view.claim.proven else "-"
+    runs = str(len(view.trials) + len(view.sealed))
+    started = view.started_at[:16].replace("T", " ")
+    return view.id, words.one_line(view.workload), words.one_line(view.state_words, 40), view.trust, speedup, str(len(view.candidates)), runs, started
+
+
+def _has(view: CampaignView, name: str) -> bool:
+    return name in view.candidates or name in view.directions or name in view.rounds or name in view.trials or name == "original"
+
+
+def _looks_local(name: str) -> bool:
+    return name[:1] in "cdht" and name[1:].isdigit()
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)

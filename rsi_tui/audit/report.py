@@ -1,0 +1,333 @@
+"""The audit report of a campaign. Every figure in it comes from the journal's events.
+
+`report_data` is the canonical form; the readable form is rendered from it and from nothing else, so
+that the two can be compared. Nothing is measured, estimated or rounded up here: what the record does
+not hold is said to be missing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rsi_tui.audit import words
+from rsi_tui.errors import UsageError
+from rsi_tui.journal import events as ev
+from rsi_tui.journal.facts import InvariantFacts, VerdictFacts
+from rsi_tui.journal.view import CampaignView, CandidateView, is_turned_down, review_words
+
+FORMATS = ("md", "json")
+OVERHEAD_TARGET_S = 0.5
+"""the engine's own time a trial, checkpoint comparison apart"""
+
+
+def render_report(view: CampaignView, events: Sequence[ev.Event], format: str = "md") -> str:
+    """The report as Markdown ('md') or canonical JSON ('json'); UsageError for any other format."""
+    if format not in FORMATS:
+        raise UsageError(f"there is no report format '{words.one_line(format, 20)}' yet; md and json exist.")
+    data = report_data(view, events)
+    if format == "json":
+        return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return render_markdown(data)
+
+
+def render_markdown(data: dict[str, Any]) -> str:
+    """The readable form of `report_data`; plain Markdown, no control characters."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        change=words.change, duration=words.duration, size=words.size, step_time=words.step_time, percent=words.percent,
+        times=words.times, confidence=words.confidence, line=_cell, fence=_fence,
+    )  # fmt: skip
+    text = environment.get_template("report.md.j2").render(data)
+    return "\n".join(line.rstrip() for line in words.strip(text).split("\n")).rstrip("\n") + "\n"
+
+
+def report_data(view: CampaignView, events: Sequence[ev.Event]) -> dict[str, Any]:
+    """Everything the report says, as JSON values. `events` are those that `view` was folded from."""
+    created = view.created
+    if created is None:
+        raise UsageError("this campaign has not begun: its journal holds no contract yet.")
+    final = _final(view)
+    return {
+        "schema": 1,
+        "trust": {"level": view.trust, "meaning": words.TRUST_WORDS[view.trust], "isolation": created.sandbox},
+        "campaign": _campaign(view, created),
+        "headline": _headline(view),
+        "summary": _summary(view),
+        "claim": view.claim.model_dump(mode="json") if view.claim else None,
+        "adopted": _adopted(view, final) if final else None,
+        "verdict": _verdict(final.verdict) if final and final.verdict else None,
+        "unsuccessful": _unsuccessful(view),
+        "leaner": [_attempt(view, c) for c in view.candidates.values() if c.verdict and c.verdict.verdict == "leaner"],
+        "pending": [_attempt(view, c) for c in view.candidates.values() if _pending(view, c, final)],
+        "retrievals": _retrievals(view),
+        "directions": _directions(view),
+        "invariants": [i.model_dump(mode="json") for i in _invariants(view, final)],
+        "bands": [b.model_dump(mode="json") for b in view.bands],
+        "noise": view.noise.model_dump(mode="json") if view.noise else None,
+        "profile": view.profile.model_dump(mode="json") if view.profile else None,
+        "procedure": _procedure(created),
+        "environment": dict(created.host),
+        "cost": _cost(view),
+        "overhead": _overhead(view),
+        "failed_trials": _failed_trials(view),
+        "void_blocks": dict(view.void_blocks),
+        "people": [{"at": at, **p.model_dump(mode="json", exclude={"type"})} for at, p in view.people],
+        "record": {"events": len(events), "head": view.last_hash, "last_at": view.last_at},
+    }
+
+
+def _final(view: CampaignView) -> CandidateView | None:
+    """What the claim is about; before a claim the best adopted candidate."""
+    if view.claim is not None:
+        return view.candidates.get(view.claim.candidate)
+    return view.best()
+
+
+def _campaign(view: CampaignView, created: ev.CampaignCreated) -> dict[str, Any]:
+    return {
+        "id": view.id,
+        "workload": created.workload,
+        "preset": created.preset,
+        "mind": created.mind,
+        "seed": created.seed,
+        "state": view.state_words,
+        "reason": view.state_reason,
+        "search_ended": view.search_ended,
+        "started_at": view.started_at,
+        "last_at": view.last_at,
+        "engine_starts": view.engine_starts,
+        "base_commit": created.base_commit,
+        "contract_hash": created.contract_hash,
+        "contract": created.contract,
+        "folder": created.folder,
+        "ordinal": created.ordinal,
+        "alpha": created.alpha,
+        "version": created.version,
+    }
+
+
+def _headline(view: CampaignView) -> str:
+    speedup = view.proven_speedup()
+    return words.interval(speedup) if speedup is not None else "nothing proven" + ("" if view.over else " yet")
+
+
+def _summary(view: CampaignView) -> str:
+    """The result in one sentence."""
+    claim = view.claim
+    if claim is not None and claim.proven:
+        return (
+            f"{words.interval(claim.speedup)}: a step took {words.step_time(claim.baseline_step_s)} before and takes "
+            f"{words.step_time(claim.candidate_step_s)} now (medians of {claim.pairs} fresh pairs of runs)."
+        )
+    if claim is not None:
+        return "Nothing is claimed: the adopted changes together were not proven on fresh runs. " + " ".join(claim.reasons)
+    speedup = view.proven_speedup()
+    if speedup is not None:
+        return f"Proven in verification so far, not yet claimed on fresh pairs: {words.interval(speedup)}."
+    return "Nothing has been proven." if view.over else "Nothing has been proven so far; the campaign goes on."
+
+
+def _adopted(view: CampaignView, final: CandidateView) -> dict[str, Any]:
+    changed = view.changed_knobs(final.id)
+    claim = view.claim if view.claim is not None and view.claim.candidate == final.id else None
+    knobs = view.created.contract.get("knobs", []) if view.created else []
+    return {
+        "candidate": final.id,
+        "commit": final.facts.commit,
+        "techniques": list(final.facts.techniques),
+        "affects": list(final.facts.affects),
+        "settings": [
+            {"name": k["name"], "before": k["default"], "after": changed[k["name"]], "how": words.how_to_set(k, changed[k["name"]])}
+            for k in knobs
+            if k["name"] in changed
+        ],
+        "diff": final.diff,
+        "attribution": [a.model_dump(mode="json") for a in claim.attribution] if claim else [],
+        "stack": [_attempt(view, c) for c in _lineage(view, final)],
+        "members": [_attempt(view, view.candidates[m]) for m in final.facts.members if m in view.candidates],
+        "peak_before": claim.baseline_peak_bytes if claim else (final.verdict.incumbent_peak_bytes if final.verdict else None),
+        "peak_after": claim.candidate_peak_bytes if claim else (final.verdict.peak_bytes if final.verdict else None),
+    }
+
+
+def _lineage(view: CampaignView, final: CandidateView) -> list[CandidateView]:
+    """The adopted candidates that the final one was proven on top of, oldest first, itself last."""
+    chain: list[CandidateView] = []
+    current: CandidateView | None = final
+    while current is not None and current not in chain:
+        chain.insert(0, current)
+        current = view.candidates.get(current.verdict.incumbent) if current.verdict else None
+    return chain
+
+
+def _attempt(view: CampaignView, known: CandidateView) -> dict[str, Any]:
+    """One candidate in a list: what it was, what was predicted, what came out, what it cost."""
+    round_ = view.rounds.get(known.hypothesis)
+    predicted = round_.hypothesis.predicted_time if round_ else None
+    return {
+        "candidate": known.id,
+        "hypothesis": round_.hypothesis.statement if round_ else ("bundle of " + ", ".join(known.facts.members) if known.is_bundle else ""),
+        "contents": words.contents(known.facts.techniques, view.changed_knobs(known.id)),
+        "predicted": predicted,
+        "screened": known.screen.log_ratio if known.screen else None,
+        "result": result_word(known),
+        "reason": why(known),
+        "speedup": known.verdict.speedup.model_dump() if known.verdict and known.verdict.speedup else None,
+        "seconds": round(view.seconds_of(known.id), 3),
+    }
+
+
+def result_word(known: CandidateView) -> str:
+    """The last word on a candidate: a verdict, or how far it came."""
+    if known.verdict is not None:
+        return known.verdict.verdict
+    if known.review is not None and known.review.decision != "pass":
+        return known.review.decision
+    if known.screen is None:
+        return "waiting"
+    if known.screen.outcome != "ok":
+        return "failed"
+    return "promoted" if known.screen.promoted else "dropped"
+
+
+def why(known: CandidateView) -> str:
+    """The reason of the last word, one line."""
+    if known.verdict is not None:
+        return "; ".join(known.verdict.reasons)
+    if known.review is not None and known.review.decision != "pass":
+        return review_words(known.review)
+    return known.screen.reason if known.screen is not None else ""
+
+
+def _unsuccessful(view: CampaignView) -> list[dict[str, Any]]:
+    """Refused and failed attempts in the order of their hypotheses, bundles last."""
+    found: list[dict[str, Any]] = []
+    for known in view.rounds.values():
+        found += [
+            {
+                "candidate": "", "hypothesis": known.hypothesis.statement, "contents": words.contents(known.hypothesis.techniques, {}),
+                "predicted": known.hypothesis.predicted_time, "screened": None, "result": r.kind.replace("_", " "),
+                "reason": r.reason, "speedup": None, "seconds": 0.0,
+            }
+            for r in known.refusals
+        ]  # fmt: skip
+        candidate = view.candidates.get(known.candidate)
+        if candidate is not None and is_turned_down(candidate):
+            found.append(_attempt(view, candidate))
+    return found + [_attempt(view, c) for c in view.candidates.values() if not c.hypothesis and is_turned_down(c)]
+
+
+def _pending(view: CampaignView, known: CandidateView, final: CandidateView | None) -> bool:
+    """Promising but never decided alone, and not part of what is adopted."""
+    if known.verdict is not None or is_turned_down(known):
+        return False
+    return final is None or known.id not in final.facts.members
+
+
+def _retrievals(view: CampaignView) -> list[dict[str, Any]]:
+    return [
+        {"at": r.at, "for": r.before, **r.event.model_dump(mode="json", exclude={"type"})}
+        for r in view.retrievals
+        if r.event.hits or r.event.changed
+    ]
+
+
+def _directions(view: CampaignView) -> list[dict[str, Any]]:
+    return [
+        {
+            **d.facts.model_dump(mode="json"),
+            "rounds": len(d.rounds),
+            "closed": d.closed,
+            "lesson": d.lesson.text if d.lesson else "",
+        }
+        for d in view.directions.values()
+    ]
+
+
+def _invariants(view: CampaignView, final: CandidateView | None) -> Sequence[InvariantFacts]:
+    if view.claim is not None:
+        return view.claim.invariants
+    return final.verdict.invariants if final is not None and final.verdict is not None else ()
+
+
+def _verdict(verdict: VerdictFacts) -> dict[str, Any]:
+    return verdict.model_dump(mode="json") | {"threshold": 1 / verdict.alpha if verdict.alpha > 0 else None}
+
+
+def _procedure(created: ev.CampaignCreated) -> dict[str, Any]:
+    """The parts of the contract that say how it was measured."""
+    objective, proof = created.contract.get("objective", {}), created.contract.get("proof", {})
+    return {
+        "steps": list(objective.get("steps", ())),
+        "warmup": objective.get("warmup"),
+        "amortise_over": objective.get("amortise_over"),
+        "margin": objective.get("margin"),
+        "precision": created.contract.get("invariants", {}).get("precision"),
+        "max_verifications": proof.get("max_verifications"),
+        "final_pairs": proof.get("final_pairs"),
+    }
+
+
+def _cost(view: CampaignView) -> dict[str, Any]:
+    return {
+        "trials": len(view.trials),
+        "sealed": len(view.sealed),
+        "outcomes": dict(sorted(view.outcomes.items())),
+        "trial_seconds": round(view.trial_seconds, 3),
+        "failed_seconds": round(view.failed_seconds, 3),
+        "candidates": len(view.candidates),
+    }
+
+
+def _overhead(view: CampaignView) -> dict[str, Any]:
+    seconds = view.overheads
+    return {
+        "trials": len(seconds),
+        "median_s": view.overhead_median,
+        "mean_s": view.overhead_mean,
+        "max_s": max(seconds, default=None),
+        "compare_s": math.fsum(t.compare_s for t in view.trials.values()),
+        "target_s": OVERHEAD_TARGET_S,
+        "met": view.overhead_median <= OVERHEAD_TARGET_S if view.overhead_median is not None else None,
+    }
+
+
+def _failed_trials(view: CampaignView) -> list[dict[str, Any]]:
+    return [
+        {
+            "trial": t.id, "candidate": t.candidate, "outcome": t.outcome, "cause": t.cause, "detail": t.detail,
+            "telling_lines": list(t.telling_lines), "seconds": t.wall_s, "peak_bytes": t.peak_bytes,
+        }
+        for t in view.trials.values()
+        if t.outcome != "ok"
+    ]  # fmt: skip
+
+
+def _cell(text: object) -> str:
+    """Text on one line that can't break a Markdown table or start markup."""
+    line = words.one_line(str(text))
+    for mark in "\\`*_<>|[]":
+        line = line.replace(mark, f"\\{mark}")
+    return line
+
+
+def _fence(text: str) -> str:
+    """A fence longer than any run of backticks in the text."""
+    longest = run = 0
+    for letter in text:
+        run = run + 1 if letter == "`" else 0
+        longest = max(longest, run)
+    return "`" * max(3, longest + 1)

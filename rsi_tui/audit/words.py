@@ -1,0 +1,126 @@
+"""How numbers and names are said to a person: one place, so that app, command line and report agree.
+
+Text that came out of a sandbox, a diff or a mind goes through `clean` before it reaches a terminal.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rsi_tui.contract.model import KnobValue
+from rsi_tui.journal.facts import Interval, InvariantFacts
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+
+TRUST_WORDS = {
+    "A": "every run sandboxed, the final checkpoint compared, hidden validation data",
+    "B": "every run sandboxed, but no checkpoint compared: statistical invariants only",
+    "C": "only what the program itself reports, or runs without a sandbox",
+}
+
+
+def strip(text: str) -> str:
+    """Text without escape sequences, control characters and marks that reorder a line; tabs and line ends stay."""
+    return _CONTROLS.sub("", _ESCAPES.sub("", text))
+
+
+def clean(text: str) -> str:
+    """`strip`, and tabs become spaces: what a terminal may be given."""
+    return strip(text).expandtabs(4)
+
+
+def one_line(text: str, width: int = 0) -> str:
+    """Clean text on one line, cut with an ellipsis at `width` characters (0 = not cut)."""
+    line = " ".join(clean(text).split())
+    return line[: width - 1] + "…" if width and len(line) > width else line
+
+
+def times(value: float) -> str:
+    return f"{value:.2f}x"
+
+
+def confidence(value: float) -> str:
+    return f"{value * 100:.4g} %"
+
+
+def interval(value: Interval) -> str:
+    """'1.93x faster (99 % interval 1.81 to 2.02)'."""
+    side = "faster" if value.estimate >= 1 else "as fast: slower"
+    return f"{times(value.estimate)} {side} ({confidence(value.confidence)} interval {value.low:.2f} to {value.high:.2f})"
+
+
+def short_interval(value: Interval) -> str:
+    """'1.93x (99 %: 1.81 to 2.02)'."""
+    return f"{times(value.estimate)} ({confidence(value.confidence)}: {value.low:.2f} to {value.high:.2f})"
+
+
+def change(log_ratio: float) -> str:
+    """A log-ratio as a change in percent: '-17.4 %'."""
+    return f"{math.expm1(log_ratio) * 100:+.1f} %"
+
+
+def percent(fraction: float) -> str:
+    return f"{fraction * 100:.3g} %"
+
+
+def step_time(seconds: float) -> str:
+    """Time of a step: '118 ms', '1.42 s'."""
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def duration(seconds: float) -> str:
+    """'8 s', '6 min 12 s', '2 h 5 min'."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def size(value: int | None) -> str:
+    """Bytes in binary units; 'not measured' for None."""
+    if value is None:
+        return "not measured"
+    if value < 2**30:
+        return f"{value / 2**20:.0f} MiB"
+    return f"{value / 2**30:.2f} GiB"
+
+
+def plural(number: int, word: str) -> str:
+    """'1 run', '3 runs', '2 candidates'."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def knobs(values: Mapping[str, KnobValue]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def how_to_set(knob: Mapping[str, Any], value: KnobValue) -> str:
+    """How a person gives one knob this value, from the contract's own words."""
+    if flag := knob.get("flag"):
+        return flag.replace("{}", str(value)) if value != "" else f"leave {flag.replace('{}', '').strip()} out"
+    if env := knob.get("env"):
+        return f"{env}={value}" if value != "" else f"leave {env} unset"
+    if preload := knob.get("preload"):
+        return f"LD_PRELOAD={preload}" if value else f"without {preload} in LD_PRELOAD"
+    place = knob.get("file") or knob.get("global_") or ""
+    return f"{place} = {value}" if place else f"{knob.get('name', '')} = {value}"
+
+
+def contents(techniques: tuple[str, ...], changed: Mapping[str, KnobValue]) -> str:
+    """What is in a candidate: 'sdpa, fused-adamw; threads=2'."""
+    return "; ".join(part for part in (", ".join(techniques), knobs(changed)) if part) or "no change"
+
+
+def invariant(value: InvariantFacts) -> str:
+    """'update size: held, 0.0112 of at most 0.021'."""
+    if value.status == "not_covered":
+        return f"{value.name}: not covered ({value.how})"
+    measured = "" if value.value is None else f", {value.value:.4g}"
+    limit = "" if value.limit is None else f" (limit {value.limit:.4g})"
+    return f"{value.name}: {value.status}{measured}{limit}"

@@ -1,0 +1,125 @@
+"""The report: every figure from events, readable, and safe to print."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from rsi_tui.audit import words
+from rsi_tui.audit.report import render_markdown, render_report
+from rsi_tui.errors import UsageError
+from rsi_tui.journal import events as ev
+from rsi_tui.journal.chain import JournalWriter, read_events
+from rsi_tui.journal.view import CampaignView
+from tests.support.story import SDPA_DIFF, STAGES, story, write_story
+
+
+def report_of(path: Path, format: str = "md") -> str:
+    events = read_events(path)
+    return render_report(CampaignView().feed_all(events), events, format)
+
+
+@pytest.fixture(scope="module")
+def markdown(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("story") / "journal.jsonl"
+    write_story(path)
+    return report_of(path)
+
+
+def test_the_first_line_states_trust_and_isolation(markdown: str) -> None:
+    first = markdown.splitlines()[0]
+    assert "Trust level A" in first
+    assert "bubblewrap" in first
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        "1.93x faster (99 % interval 1.81 to 2.02)", "118 ms", "61.1 ms", "700 MiB", "640 MiB", "1.42x", "1.91x",
+        "**unproven alone**", "estimate from screening, not proven alone", "Settings that existed and were never switched on",
+        "`OMP_NUM_THREADS=2`", SDPA_DIFF.strip(), "e-value of 2411 where 2000 was needed", "host\\_oom\\_killed",
+        "the same change was slower on this stack", "trains on half of the tokens", "attention comes before the optimizer",
+        "| update size | held | 0.0112 | 0.021 |", "first moments (the checkpoint holds no optimizer state)", "1.7 %", "3.4 %",
+        "median 0.136 s, largest 0.162 s (target: 0.5 s, met", "45 ok, 1 oom", "git apply faster.diff", "0.00152", "Xeon Platinum",
+    ],
+)  # fmt: skip
+def test_the_report_holds_what_a_reader_needs(markdown: str, figure: str) -> None:
+    assert figure in markdown
+
+
+def test_no_screening_estimate_is_quoted_as_a_result(markdown: str) -> None:
+    proven = markdown.split("## What was adopted")[0]
+    assert "16.4" not in proven
+    assert "33.8" not in proven
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_of_a_campaign_has_a_report_without_gaps(tmp_path: Path, stage: str) -> None:
+    path = tmp_path / "journal.jsonl"
+    write_story(path, until=stage)  # type: ignore[arg-type]
+    text = report_of(path)
+    assert "None" not in text.replace("-> None:", "")
+    assert "\n\n\n\n" not in text
+    assert ("1.93x" in text) == (stage in ("verifying", "finished"))
+    assert json.loads(report_of(path, "json"))["schema"] == 1
+
+
+def test_nothing_proven_is_said_plainly(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write_story(path, proven=False)
+    text = report_of(path)
+    assert "# dense-single: nothing proven" in text
+    assert "faster (99" not in text
+    assert "Nothing." in text
+
+
+def test_a_claim_that_did_not_hold_is_not_a_speedup(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    with JournalWriter.open(path) as journal:
+        for body in story("c"):
+            if isinstance(body, ev.Claimed):
+                body = ev.Claimed(claim=body.claim.model_copy(update={"proven": False, "reasons": ("the interval holds 1",)}))
+            journal.append(body)
+    text = report_of(path)
+    assert "# dense-single: nothing proven" in text
+    assert "the claim did not hold" in text
+    assert "keep the program as it is" in text
+
+
+def test_the_readable_form_follows_from_the_canonical_one(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write_story(path)
+    assert render_markdown(json.loads(report_of(path, "json"))) == report_of(path)
+
+
+def test_no_control_character_of_a_log_reaches_the_report(markdown: str) -> None:
+    assert "can't allocate memory" in markdown
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", markdown)
+
+
+def test_an_unknown_format_is_refused_with_those_that_exist(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write_story(path, until="created")
+    with pytest.raises(UsageError, match="md and json"):
+        report_of(path, "html")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07x", "x"),
+        ("\x1b]8;;http://a\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("a\rb\x00\x9b1mc", "ab1mc"),
+        ("\u202egnp.exe", "gnp.exe"),
+        ("a\tb", "a   b"),
+        ("\x1bPq#0\x1b\\z", "z"),
+        ("\x1b(Bz\x1b=", "z"),
+        ("\x1b", ""),
+    ],
+)
+def test_escape_sequences_are_stripped(text: str, expected: str) -> None:
+    assert words.clean(text) == expected
