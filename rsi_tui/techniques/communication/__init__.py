@@ -1,0 +1,1 @@
+"""Techniques of the communication layer, one file each."""

@@ -1,0 +1,1 @@
+"""Techniques of the compiler layer, one file each."""

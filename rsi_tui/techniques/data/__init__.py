@@ -1,0 +1,1 @@
+"""Techniques of the data layer, one file each."""

@@ -1,0 +1,1 @@
+"""Techniques of the kernel layer, one file each."""

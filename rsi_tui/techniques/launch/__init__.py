@@ -1,0 +1,1 @@
+"""Techniques of the launch layer, one file each."""

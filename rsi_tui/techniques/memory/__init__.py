@@ -1,0 +1,1 @@
+"""Techniques of the memory layer, one file each."""

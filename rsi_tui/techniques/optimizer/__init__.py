@@ -1,0 +1,1 @@
+"""Techniques of the optimizer layer, one file each."""
