@@ -1,0 +1,219 @@
+"""The `rsi` command: parse, call, print. No logic, and nothing heavy imported before it is needed.
+
+Errors that a person can cause end as one sentence on stderr; the exit codes are those of
+`rsi_tui.errors`.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from rsi_tui.errors import RsiError
+from rsi_tui.locations import find_home
+
+app = typer.Typer(
+    name="rsi",
+    help="Makes training programs faster without changing what they learn, and proves it.",
+    no_args_is_help=False,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Id = Annotated[Optional[str], typer.Argument(help="Campaign, candidate, direction, hypothesis or trial.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(context: typer.Context) -> None:
+    """Without a command: open the app on what runs, or on the newest campaign."""
+    if context.invoked_subcommand is None:
+        from rsi_tui.app.main import run_app
+
+        run_app(find_home(), None)
+
+
+@app.command()
+def run(
+    workload: Annotated[Path, typer.Argument(help="Folder with a workload.toml, or the file.")],
+    candidates: Annotated[Optional[int], typer.Option(min=1, help="Budget of candidates.")] = None,
+    hours: Annotated[Optional[float], typer.Option(min=0.01, help="Budget of hours.")] = None,
+    preset: Annotated[str, typer.Option(help="quick, full, or another preset of the workload.")] = "",
+    mind: Annotated[str, typer.Option(help="Who thinks for the roles: builtin.")] = "builtin",
+    seed: Annotated[int, typer.Option(help="Seed of the search; never of a measurement.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the newest interrupted campaign.")] = False,
+    snapshot: Annotated[bool, typer.Option("--snapshot", help="Take uncommitted changes along.")] = False,
+    committed: Annotated[bool, typer.Option("--committed", help="Leave uncommitted changes out.")] = False,
+    unsandboxed: Annotated[bool, typer.Option("--unsandboxed", help="Run trials without a sandbox (trust level C).")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a campaign: make the program faster, and prove it.
+
+    Example: rsi run workloads/dense_single --preset quick
+    """
+    from rsi_tui.app.plain import PlainLog, final_summary
+    from rsi_tui.audit.reading import load_view
+    from rsi_tui.journal.view import campaign_summary
+    from rsi_tui.loop.engine import run as run_engine
+    from rsi_tui.loop.setup import Request
+    from rsi_tui.minds.choose import mind_named
+
+    home = find_home()
+    request = Request(
+        workload=workload,
+        preset=preset,
+        mind=mind,
+        seed=seed,
+        candidates=candidates,
+        hours=hours,
+        resume=resume,
+        snapshot=snapshot,
+        committed=committed,
+        unsandboxed=unsandboxed,
+    )
+    listen = (lambda event: None) if as_json else PlainLog()
+    ended = run_engine(home, request, mind_named(mind), listen, _note)
+    view = load_view(home, ended.campaign)
+    if as_json:
+        print(json.dumps(campaign_summary(view), indent=2))
+    elif ended.state == "interrupted":
+        print(f"Stopped. Nothing finished is lost; go on with: rsi run {workload} {_preset(preset)}--resume")
+    else:
+        print(final_summary(view, ended.report, "rsi"))
+    raise typer.Exit(ended.exit_code)
+
+
+def _preset(preset: str) -> str:
+    return f"--preset {preset} " if preset else ""
+
+
+def _note(sentence: str) -> None:
+    print(f"note: {sentence}", file=sys.stderr)
+
+
+@app.command()
+def status(campaign: Id = None, as_json: Json = False) -> None:
+    """What a campaign is doing now. Example: rsi status"""
+    from rsi_tui.audit import reading
+
+    print(reading.status(find_home(), campaign, as_json))
+
+
+@app.command()
+def campaigns(as_json: Json = False) -> None:
+    """All campaigns, newest first. Example: rsi campaigns --json"""
+    from rsi_tui.audit import reading
+
+    print(reading.campaigns(find_home(), as_json))
+
+
+@app.command()
+def show(id: Id = None, as_json: Json = False) -> None:
+    """Everything about one campaign, candidate, direction, hypothesis or trial. Example: rsi show c3"""
+    from rsi_tui.audit import reading
+
+    print(reading.show(find_home(), id, as_json))
+
+
+@app.command()
+def why(id: Id = None, as_json: Json = False) -> None:
+    """From what was retrieved to the verdict. Example: rsi why c3"""
+    from rsi_tui.audit import reading
+
+    print(reading.why(find_home(), id, as_json))
+
+
+@app.command()
+def report(
+    campaign: Id = None,
+    format: Annotated[str, typer.Option(help="md or json.")] = "md",
+    output: Annotated[Optional[Path], typer.Option("-o", "--output", help="Write to this file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The audit report of a campaign. Example: rsi report --format md -o report.md"""
+    from rsi_tui.audit import reading
+
+    chosen = "json" if as_json else format
+    if output is None:
+        print(reading.report(find_home(), campaign, chosen))
+    else:
+        print(reading.write_report(find_home(), campaign, chosen, output))
+
+
+@app.command()
+def attach(campaign: Id = None) -> None:
+    """Open the app on a campaign. Example: rsi attach"""
+    from rsi_tui.app.main import run_app
+
+    run_app(find_home(), campaign)
+
+
+@app.command()
+def pause(campaign: Id = None) -> None:
+    """Pause a campaign after the trial that runs. Example: rsi pause"""
+    _command(campaign, "pause")
+
+
+@app.command("resume")
+def resume_(campaign: Id = None) -> None:
+    """Let a paused campaign go on. Example: rsi resume"""
+    _command(campaign, "resume")
+
+
+@app.command()
+def stop(campaign: Id = None) -> None:
+    """End a campaign's search after the trial that runs; what was proven stays. Example: rsi stop"""
+    _command(campaign, "stop")
+
+
+@app.command()
+def note(text: Annotated[str, typer.Argument(help="What to remember.")], campaign: Id = None) -> None:
+    """Write a note into a campaign's record. Example: rsi note "the machine was busy until noon\""""
+    _command(campaign, "note", text)
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """What this machine can and can't do, and how to mend it. Example: rsi doctor"""
+    from dataclasses import asdict
+
+    from rsi_tui.launch.doctor import examine
+
+    checks = examine(find_home())
+    if as_json:
+        print(json.dumps([asdict(check) for check in checks], indent=2))
+        return
+    for check in checks:
+        mend = f"\n          {check.mend}" if check.mend else ""
+        print(f"{check.status:8}  {check.name}: {check.what}{mend}")
+
+
+def _command(campaign: str | None, action: str, text: str = "") -> None:
+    from rsi_tui.audit.reading import find_campaign
+    from rsi_tui.journal.commands import send_command
+
+    home = find_home()
+    found = find_campaign(home, campaign)
+    send_command(home.campaign(found), getpass.getuser(), action, text)  # type: ignore[arg-type]
+    print(f"{action} sent to {found}.")
+
+
+def main() -> None:
+    """Entry point: errors of rsi become one sentence and an exit code."""
+    try:
+        app()
+    except RsiError as error:
+        print(f"rsi: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("rsi: stopped.", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:
+        sys.exit(1)

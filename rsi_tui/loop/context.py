@@ -1,0 +1,117 @@
+"""What all roles of one campaign share. Built by `setup`, passed down; nobody reaches around it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rsi_tui.contract.model import Contract
+from rsi_tui.contract.scope import in_scope
+from rsi_tui.errors import RsiError
+from rsi_tui.evaluator.ledger import AlphaLedger
+from rsi_tui.evaluator.service import Evaluator, Interrupted
+from rsi_tui.journal.commands import take_commands
+from rsi_tui.journal.events import CampaignCreated, PersonActed, StateChanged
+from rsi_tui.journal.facts import CandidateFacts, NoiseFacts, ProfileFacts
+from rsi_tui.journal.steps import Steps
+from rsi_tui.locations import CampaignPaths
+from rsi_tui.loop.memories import Memories
+from rsi_tui.loop.memory import Memory
+from rsi_tui.minds.protocol import Brief, Mind
+from rsi_tui.repo.mirror import Mirror
+
+
+class Stopped(RsiError):
+    """A person ended the search; what was proven stays."""
+
+
+@dataclass
+class Context:
+    """One campaign's rooms and state."""
+
+    created: CampaignCreated
+    contract: Contract
+    """what the evaluator holds fixed"""
+    usable: Contract
+    """the same with knobs that this machine lacks held at their default; what minds see"""
+    mirror: Mirror
+    paths: CampaignPaths
+    steps: Steps
+    mind: Mind
+    evaluator: Evaluator
+    ledger: AlphaLedger
+    memory: Memory
+    recall: Callable[[ProfileFacts, int], Memories]
+    """what the library says, given the profile and the number of directions so far"""
+    cancel: threading.Event
+    deadline: float | None = None
+    """monotonic time at which the hours are used up"""
+    profile: ProfileFacts | None = None
+    noise: NoiseFacts | None = None
+    out_of_time: bool = False
+    _sources: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def sources(self, commit: str) -> dict[str, str]:
+        """Editable files of a commit: path -> text."""
+        if commit not in self._sources:
+            files = self.mirror.read_files(commit, self.contract.editable)
+            self._sources[commit] = {path: text for path, text in files.items() if in_scope(self.contract, path)}
+        return self._sources[commit]
+
+    @property
+    def candidates_left(self) -> int:
+        return self.created.max_candidates - self.memory.searched
+
+    def memories(self) -> Memories:
+        """What the library says at this point of the search."""
+        if self.profile is None:
+            raise RuntimeError("the library is asked before the baseline is known")
+        return self.recall(self.profile, len(self.memory.directions))
+
+    def brief(self, start: CandidateFacts) -> Brief:
+        """What Director and Selector both see, from a start candidate."""
+        if self.profile is None or self.noise is None:
+            raise RuntimeError("a mind is asked before the baseline is known")
+        memories = self.memories()
+        return Brief(
+            contract=self.usable,
+            profile=self.profile,
+            sources=self.sources(start.commit),
+            attempts=tuple(self.memory.attempts.values()),
+            past=memories.past,
+            hits=memories.hits,
+            candidates_left=self.candidates_left,
+            noise_scale=self.noise.pair_scale,
+        )
+
+    def heed_people(self) -> None:
+        """Carry out what people asked for: called wherever the campaign can safely wait or stop."""
+        paused = self._take()
+        while paused:
+            if self.cancel.wait(0.5):
+                break
+            paused = self._take(paused=True)
+        if self.cancel.is_set():
+            raise Interrupted("Stopped between two trials; `rsi run --resume` continues.")
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            self.out_of_time = True
+            raise Stopped("the hours of this campaign are used up")
+
+    def _take(self, paused: bool = False) -> bool:
+        for action in take_commands(self.paths):
+            self.steps.append(action)
+            if action.action == "stop":
+                raise Stopped(f"stopped by {action.who}")
+            paused = self._pause(action, paused)
+        return paused
+
+    def _pause(self, action: PersonActed, paused: bool) -> bool:
+        if action.action == "pause" and not paused:
+            self.steps.append(StateChanged(state="paused", reason=f"by {action.who}"))
+            return True
+        if action.action == "resume" and paused:
+            self.steps.append(StateChanged(state="searching", reason=f"resumed by {action.who}"))
+            return False
+        return paused

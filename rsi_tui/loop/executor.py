@@ -1,0 +1,192 @@
+"""The Executor's role: turn a hypothesis into a commit and knob values, or say why it can't be done.
+
+The mind answers with new texts or a diff; this module applies it, checks knobs and rules, refuses
+what changes nothing and what was tried before, and commits the rest to the mirror. No trial is
+spent on a refusal.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rsi_tui.contract.fingerprint import changed_knobs, launch_fingerprint
+from rsi_tui.contract.model import KnobValue
+from rsi_tui.contract.rules import violations
+from rsi_tui.errors import PatchError
+from rsi_tui.journal.events import CandidateBuilt, CandidateRefused
+from rsi_tui.journal.facts import CandidateFacts, HypothesisFacts
+from rsi_tui.loop.context import Context
+from rsi_tui.minds.protocol import ChangeAnswer, ExecutorBrief, HypothesisAnswer
+from rsi_tui.repo.patch import apply_diff, normalised_diff_hash
+
+
+@dataclass
+class Refusal(Exception):
+    """No candidate comes of an answer; no trial was spent."""
+
+    kind: str
+    reason: str
+    attempt: str = ""
+
+
+def build(ctx: Context, hypothesis: HypothesisFacts) -> CandidateFacts | None:
+    """The candidate of a hypothesis, committed; None when it was refused."""
+    step = f"{hypothesis.direction}/r{hypothesis.round}/built"
+    known = ctx.steps.find(step)
+    if known is None:
+        known = _make(ctx, hypothesis, step)
+    if isinstance(known, CandidateRefused):
+        return None
+    if not isinstance(known, CandidateBuilt):
+        raise TypeError(f"step {step} holds {type(known).__name__}")
+    ctx.memory.add(known.candidate, hypothesis.direction, hypothesis)
+    return known.candidate
+
+
+def _make(ctx: Context, hypothesis: HypothesisFacts, step: str) -> CandidateBuilt | CandidateRefused:
+    parent = ctx.memory.candidate(hypothesis.parent)
+    try:
+        answer = _ask(ctx, hypothesis, parent)
+        built = assemble(
+            ctx,
+            parent=parent,
+            answer=answer,
+            hypothesis=hypothesis.id,
+            direction=hypothesis.direction,
+        )
+    except Refusal as refusal:
+        refused = CandidateRefused(
+            hypothesis=hypothesis.id,
+            direction=hypothesis.direction,
+            kind=refusal.kind,  # type: ignore[arg-type]
+            reason=refusal.reason,
+            attempt=refusal.attempt,
+        )
+        return ctx.steps.append(refused, step)
+    return ctx.steps.append(built, step)
+
+
+def _ask(ctx: Context, hypothesis: HypothesisFacts, parent: CandidateFacts) -> ChangeAnswer:
+    brief = ExecutorBrief(
+        contract=ctx.usable,
+        profile=ctx.profile,
+        hypothesis=HypothesisAnswer(
+            parent=hypothesis.parent,
+            statement=hypothesis.statement,
+            techniques=hypothesis.techniques,
+            knobs=hypothesis.knobs,
+            predicted_time=hypothesis.predicted_time,
+            predicted_memory=hypothesis.predicted_memory,
+            refuted_by=hypothesis.refuted_by,
+        ),
+        sources=ctx.sources(parent.commit),
+        parent_knobs=parent.knobs,
+    )
+    try:
+        return ctx.mind.execute(brief)
+    except PatchError as error:
+        raise Refusal("does_not_apply", str(error)) from error
+
+
+def assemble(
+    ctx: Context,
+    *,
+    parent: CandidateFacts,
+    answer: ChangeAnswer,
+    hypothesis: str,
+    direction: str,
+    members: tuple[str, ...] = (),
+) -> CandidateBuilt:
+    """Commit an answer on top of a parent; raises a refusal that names what is wrong."""
+    before = ctx.sources(parent.commit)
+    after = _apply(before, answer)
+    knobs = {**parent.knobs, **answer.knobs}
+    _check_knobs(ctx, knobs)
+    _check_syntax(before, after)
+    code_changed = _differs(before, after)
+    if not code_changed and knobs == parent.knobs:
+        raise Refusal("no_change", "the answer changes neither code nor settings")
+    id = f"c{ctx.memory.candidates + 1}"
+    ref = f"refs/rsi/{ctx.created.campaign}/{id}"
+    changed: dict[str, str | None] = {p: t for p, t in after.items() if before.get(p) != t}
+    changed |= {path: None for path in before if path not in after}
+    commit = ctx.mirror.commit_files(parent.commit, changed, f"{id}: {direction}", ref) if code_changed else parent.commit
+    base = ctx.evaluator.original.commit
+    diff = ctx.mirror.diff(base, commit) if commit != base else ""
+    affects = set(answer.affects) | set(parent.affects)
+    affects |= {effect for name in changed_knobs(ctx.contract, knobs) for effect in ctx.contract.knob(name).affects}
+    candidate = CandidateFacts(
+        id=id,
+        commit=commit,
+        base=base,
+        parent=parent.id,
+        techniques=tuple(dict.fromkeys((*parent.techniques, *answer.techniques))),
+        knobs=knobs,
+        affects=tuple(sorted(affects)),
+        members=members,
+        diff_hash=normalised_diff_hash(diff) if diff else "",
+        launch_fingerprint=launch_fingerprint(ctx.contract, knobs),
+    )
+    _check_duplicates(ctx, candidate, parent)
+    return CandidateBuilt(candidate=candidate, hypothesis=hypothesis, direction=direction, diff=diff)
+
+
+def _apply(before: Mapping[str, str], answer: ChangeAnswer) -> dict[str, str]:
+    after = dict(before) | dict(answer.sources)
+    if not answer.diff:
+        return after
+    try:
+        changed = apply_diff(after, answer.diff)
+    except PatchError as error:
+        raise Refusal("does_not_apply", str(error), answer.diff) from error
+    return {path: text for path, text in (after | changed).items() if text is not None}
+
+
+def _check_knobs(ctx: Context, knobs: Mapping[str, KnobValue]) -> None:
+    known = {knob.name: knob for knob in ctx.usable.knobs}
+    for name, value in knobs.items():
+        if name not in known:
+            raise Refusal("constraint", f"there is no setting named {name}")
+        if value not in known[name].values:
+            listed = ", ".join(str(v) for v in known[name].values)
+            raise Refusal("constraint", f"{name} can't be {value}; the contract lists {listed}")
+    if broken := violations(ctx.contract, knobs):
+        raise Refusal("constraint", f"the contract's rule {broken[0]} does not hold")
+
+
+def _check_syntax(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    for path, text in after.items():
+        if path.endswith(".py") and before.get(path) != text:
+            try:
+                ast.parse(text)
+            except (SyntaxError, ValueError) as error:
+                line = getattr(error, "lineno", None) or 0
+                raise Refusal("broken", f"{path} line {line} is no valid Python: {error}") from error
+
+
+def _differs(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+    """Does any file differ in more than comments and layout?"""
+    for path in before.keys() | after.keys():
+        old, new = before.get(path), after.get(path)
+        if old == new:
+            continue
+        if old is None or new is None or not path.endswith(".py"):
+            return True
+        if ast.dump(ast.parse(old)) != ast.dump(ast.parse(new)):
+            return True
+    return False
+
+
+def _check_duplicates(ctx: Context, candidate: CandidateFacts, parent: CandidateFacts) -> None:
+    """Refuse what was tried in this campaign, or refuted before under the same conditions."""
+    key = (candidate.diff_hash, candidate.launch_fingerprint)
+    if key == ("", ""):
+        return  # the original's own launch: only a test double asks for that, and the no-change gate has spoken
+    for attempt in ctx.memory.attempts.values():
+        other = attempt.candidate
+        if (other.diff_hash, other.launch_fingerprint) == key and not candidate.members:
+            raise Refusal("duplicate", f"{other.id} is the same change with the same settings")
+    if (known := ctx.memories().refuted(candidate, parent)) is not None:
+        raise Refusal("duplicate", f"{known}; it would have to differ in code, settings, limits, hardware or versions")

@@ -1,0 +1,96 @@
+"""The inner loop: Selector -> Executor -> Reviewer -> Evaluator, until the direction is closed.
+
+Rounds are prepared one by one and measured in waves, because a screening batch shares its
+incumbents: a wave is at most one batch. Each step is durable; on a resume the same calls return what
+was recorded.
+"""
+
+from __future__ import annotations
+
+from rsi_tui.evaluator.screen import BATCH
+from rsi_tui.journal.facts import CandidateFacts, DirectionFacts, VerdictFacts
+from rsi_tui.loop.context import Context
+from rsi_tui.loop.executor import build
+from rsi_tui.loop.joining import join
+from rsi_tui.loop.reviewer import refuse, review
+from rsi_tui.loop.selector import next_hypothesis
+
+MAX_REFUSALS = 8
+"""refused rounds in a row after which a direction is closed: the mind is going in circles"""
+
+
+def run_direction(ctx: Context, direction: DirectionFacts) -> str:
+    """Carry a direction through; returns the reason why it closed."""
+    round_, refusals = 0, 0
+    reason = ""
+    while not reason:
+        wave: list[CandidateFacts] = []
+        while len(wave) < BATCH and not reason:
+            ctx.heed_people()
+            round_ += 1
+            found = next_hypothesis(ctx, direction, round_)
+            if isinstance(found, str):
+                reason = found
+                break
+            candidate = build(ctx, found)
+            if candidate is None or not review(ctx, direction, found, candidate):
+                refusals += 1
+                if refusals >= MAX_REFUSALS:
+                    reason = f"{MAX_REFUSALS} answers in a row could not be measured"
+            else:
+                refusals = 0
+                wave.append(candidate)
+        if wave:
+            ctx.heed_people()
+            _measure(ctx, direction, wave, round_)
+    return reason
+
+
+def _measure(ctx: Context, direction: DirectionFacts, wave: list[CandidateFacts], round_: int) -> None:
+    """Screen a wave, or verify at once what an earlier campaign proved; verify what is promoted."""
+    if _reproduces(ctx, direction):
+        predicted = ctx.memory.attempts[wave[0].id].predicted_time
+        verify(ctx, wave[0], -predicted)
+        return
+    incumbent = ctx.memory.best
+    step = f"{direction.id}/w{round_}"
+    for result in ctx.evaluator.screen(f"{step}/screen", wave, incumbent):
+        ctx.memory.screened(result)
+        broken = [i.name for i in result.invariants if i.status == "broken"]
+        if broken:
+            reasons = (f"breaks {', '.join(broken)} in screening: {result.reason}",)
+            refuse(ctx, f"{step}/{result.candidate}/verdict", ctx.memory.candidate(result.candidate), "invalid", reasons)
+        elif result.outcome not in ("ok", "not_measured", "cancelled"):
+            refuse(ctx, f"{step}/{result.candidate}/verdict", ctx.memory.candidate(result.candidate), "failed", (result.reason,))
+    if not ctx.contract.proof.bundle:
+        _verify_promoted(ctx, direction, incumbent)
+
+
+def _reproduces(ctx: Context, direction: DirectionFacts) -> bool:
+    """Does the direction ask whether a proven change of the past holds here?"""
+    proven = {past.record for past in ctx.memories().past if past.verdict == "adopted"} if direction.evidence else set()
+    return direction.budget == 1 and direction.evidence[:1] != () and direction.evidence[0] in proven
+
+
+def verify(ctx: Context, candidate: CandidateFacts, predicted_gain: float) -> VerdictFacts:
+    """The verdict on a candidate against the best, with the next share of the campaign's alpha."""
+    verdict = ctx.evaluator.verify(
+        f"verify/{candidate.id}", candidate, ctx.memory.best, ctx.ledger.next_alpha(), predicted_gain
+    )
+    ctx.ledger.settle(verdict.verdict == "adopted")
+    ctx.memory.judged(verdict)
+    return verdict
+
+
+def _verify_promoted(ctx: Context, direction: DirectionFacts, incumbent: CandidateFacts) -> None:
+    """Verify the promoted, best first; what was screened on an older best is rebuilt on the new one."""
+    for attempt in ctx.memory.promoted:
+        ctx.heed_people()
+        screen = attempt.screen
+        if screen is None or screen.log_ratio is None or not ctx.ledger.left:
+            continue
+        candidate: CandidateFacts | None = attempt.candidate
+        if ctx.memory.best.id != incumbent.id:
+            candidate = join(ctx, f"rebuilt/{attempt.candidate.id}", ctx.memory.best, [attempt.candidate], direction.id)
+        if candidate is not None:
+            verify(ctx, candidate, -screen.log_ratio)

@@ -1,0 +1,83 @@
+"""Joining changes: several candidates into one, on a parent of choice.
+
+Techniques are applied anew to the parent, since their codemods look for idioms, not for lines; free
+patches are applied as diffs. Where two members set the same knob or conflict, the earlier one wins.
+"""
+
+from __future__ import annotations
+
+from rsi_tui.errors import PatchError
+from rsi_tui.journal.events import CandidateBuilt, CandidateRefused
+from rsi_tui.journal.facts import CandidateFacts
+from rsi_tui.loop.context import Context
+from rsi_tui.loop.executor import Refusal, assemble
+from rsi_tui.minds.protocol import ChangeAnswer
+from rsi_tui.repo.patch import apply_diff
+from rsi_tui.techniques.base import Situation
+from rsi_tui.techniques.registry import apply_all, get
+
+
+def join(
+    ctx: Context, step: str, parent: CandidateFacts, members: list[CandidateFacts], direction: str
+) -> CandidateFacts | None:
+    """One candidate with the changes of all members; None, recorded with its reason, when they do not go together."""
+    known = ctx.steps.find(step)
+    if known is None:
+        try:
+            known = assemble(
+                ctx,
+                parent=parent,
+                answer=merged(ctx, parent, members),
+                hypothesis="",
+                direction=direction,
+                members=tuple(member.id for member in members),
+            )
+        except (Refusal, PatchError) as error:
+            reason = error.reason if isinstance(error, Refusal) else str(error)
+            known = CandidateRefused(hypothesis="", direction=direction, kind="does_not_apply", reason=reason)
+        ctx.steps.append(known, step)
+    if not isinstance(known, CandidateBuilt):
+        return None
+    ctx.memory.add(known.candidate, direction, None)
+    return known.candidate
+
+
+def merged(ctx: Context, parent: CandidateFacts, members: list[CandidateFacts]) -> ChangeAnswer:
+    """The changes of all members as one answer to be applied to the parent."""
+    techniques = compatible(tuple(t for member in members for t in added_techniques(ctx, member)), parent.techniques)
+    situation = Situation(ctx.sources(parent.commit), ctx.usable, ctx.profile, parent.knobs)
+    change = apply_all(techniques, situation)
+    sources = dict(situation.sources) | dict(change.sources)
+    for member in members:
+        if not added_techniques(ctx, member):
+            sources |= {p: t for p, t in apply_diff(sources, own_diff(ctx, member)).items() if t is not None}
+    knobs = dict(change.knobs)
+    for member in members:
+        before = ctx.memory.candidate(member.parent or "original").knobs
+        for name, value in member.knobs.items():
+            if before.get(name) != value:
+                knobs.setdefault(name, value)
+    affects = {effect for member in members for effect in member.affects}
+    return ChangeAnswer(sources=sources, knobs=knobs, affects=tuple(sorted(affects)), techniques=techniques)
+
+
+def added_techniques(ctx: Context, member: CandidateFacts) -> tuple[str, ...]:
+    """Techniques that a candidate added to its parent."""
+    below = ctx.memory.candidate(member.parent or "original").techniques
+    return tuple(technique for technique in member.techniques if technique not in below)
+
+
+def own_diff(ctx: Context, member: CandidateFacts) -> str:
+    """What a candidate changed in its parent's code; '' for settings alone."""
+    parent = ctx.memory.candidate(member.parent or "original")
+    return ctx.mirror.diff(parent.commit, member.commit) if parent.commit != member.commit else ""
+
+
+def compatible(techniques: tuple[str, ...], present: tuple[str, ...]) -> tuple[str, ...]:
+    """The techniques without those that an earlier one excludes."""
+    kept: list[str] = []
+    for id in dict.fromkeys(techniques):
+        excluded = {other for known in (*present, *kept) for other in get(known).conflicts}
+        if id not in excluded and not set(get(id).conflicts) & {*present, *kept} and id not in present:
+            kept.append(id)
+    return tuple(kept)

@@ -1,0 +1,157 @@
+"""The builtin Director: what to investigate next, from profile, library and this campaign's own record.
+
+It first asks whether something proven before on such a machine still holds; then opens, layer by
+layer, the direction with the largest expected gain, each layer once for each base. It ends the
+search when no layer promises more than the practical margin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+from rsi_tui.contract.model import Layer
+from rsi_tui.journal.facts import ORIGINAL, CandidateFacts, ProfileFacts
+from rsi_tui.minds.builtin.pool import Option, options
+from rsi_tui.minds.protocol import DirectionAnswer, DirectorBrief, EndSearch, PastEffect
+from rsi_tui.search.acquisition import percent
+
+WAVE = 4
+"""candidates that one direction may try before it is judged"""
+QUESTIONS: dict[Layer, str] = {
+    "kernel": "Which operators of forward and backward pass can be computed in fewer or cheaper kernels?",
+    "memory": "Does the program spend time on allocating and moving memory that it need not spend?",
+    "optimizer": "Can the parameter update be done in fewer passes over the parameters?",
+    "launch": "Is the program launched with settings that suit this machine?",
+    "compiler": "Does compiling the model pay for itself over a real run?",
+    "communication": "Can communication be made smaller, or hidden behind computation?",
+    "data": "Does the program wait for its data or for the host?",
+}
+
+
+def direct(brief: DirectorBrief) -> DirectionAnswer | EndSearch:
+    """The next direction, or the reason why there is none."""
+    if brief.candidates_left <= 0:
+        return EndSearch("the budget of candidates is used up")
+    if (again := _proven_before(brief)) is not None:
+        return _reproduce(brief, again)
+    start = _start(brief)
+    by_layer: dict[Layer, list[Option]] = defaultdict(list)
+    for option in options(brief, start, None):
+        by_layer[option.technique.layer].append(option)
+    done = {(d.layer, d.start) for d in brief.open_or_closed}
+    ranked = sorted(
+        ((layer, found) for layer, found in by_layer.items() if (layer, start.id) not in done),
+        key=lambda item: -_promise(item[1]),
+    )
+    worth = [(layer, found) for layer, found in ranked if _promise(found) > brief.contract.objective.margin]
+    if not worth:
+        return EndSearch("no layer promises more than the practical margin")
+    layer, found = worth[0]
+    return _open(brief, start, layer, found[:WAVE], ranked)
+
+
+def _promise(found: list[Option]) -> float:
+    return sum(option.choice.improvement * option.choice.fits for option in found[:WAVE])
+
+
+def _start(brief: DirectorBrief) -> CandidateFacts:
+    """The best proven candidate; the original while nothing is proven."""
+    for attempt in brief.attempts:
+        if attempt.candidate.id == brief.best:
+            return attempt.candidate
+    return CandidateFacts(id=ORIGINAL, commit="", base="", knobs=brief.contract.defaults)
+
+
+def _proven_before(brief: DirectorBrief) -> PastEffect | None:
+    """The best change that an earlier campaign proved on this workload and machine, if it is untried here."""
+    tried = {hit for d in brief.open_or_closed for hit in d.evidence}
+    proven = [
+        effect
+        for effect in brief.past
+        if effect.verdict == "adopted"
+        and effect.same_workload
+        and effect.fit > 0.5
+        and effect.log_ratio is not None
+        and effect.record not in tried
+    ]
+    if not proven or any(d.evidence and d.evidence[0] in {e.record for e in proven} for d in brief.open_or_closed):
+        return None
+    return min(proven, key=lambda effect: (effect.log_ratio or 0.0) * effect.fit)
+
+
+def whole_stack(past: PastEffect) -> tuple[str, ...]:
+    """Every technique that a past candidate held, those of its base first."""
+    return (*past.stack, *(t for t in past.techniques if t not in past.stack))
+
+
+def _reproduce(brief: DirectorBrief, past: PastEffect) -> DirectionAnswer:
+    techniques = whole_stack(past)
+    parts = [*techniques, *(f"{name}={value}" for name, value in past.knobs.items())]
+    gain = -math.expm1(past.log_ratio or 0.0)
+    return DirectionAnswer(
+        question="Does what an earlier campaign proved on this workload hold here and now?",
+        layer="kernel",
+        start_kind="original",
+        start=ORIGINAL,
+        techniques=techniques,
+        reason=(
+            f"The library holds {past.record}, adopted with a step time {percent(past.log_ratio or 0.0)} "
+            f"({', '.join(parts)}), under conditions that fit by {past.fit:.2f}: proven changes are tried first."
+        ),
+        expected_gain=gain,
+        budget=1,
+        closing_rule="closed after one verification",
+        evidence=(past.record,),
+        used_hits={past.record: "tried first, as a whole, without searching for its parts again"},
+    )
+
+
+def _open(
+    brief: DirectorBrief,
+    start: CandidateFacts,
+    layer: Layer,
+    found: list[Option],
+    ranked: list[tuple[Layer, list[Option]]],
+) -> DirectionAnswer:
+    gain = 1 - math.exp(sum(min(0.0, option.estimate.time) for option in found))
+    used = {
+        record: f"corrected the expected effect of {option.technique.id} to {percent(option.estimate.time)}"
+        for option in found
+        for record in option.estimate.evidence
+    }
+    others = ", ".join(f"{name} {100 * _promise(items):.0f}" for name, items in ranked[1:])
+    reason = (
+        f"{_profile_words(brief.profile, layer)} Expected here: "
+        + "; ".join(f"{option.technique.title} {percent(option.estimate.time)}" for option in found)
+        + (f". Other layers promise less (points): {others}." if others else ".")
+    )
+    return DirectionAnswer(
+        question=QUESTIONS[layer],
+        layer=layer,
+        start_kind="original" if start.id == ORIGINAL else "best",
+        start=start.id,
+        techniques=tuple(option.technique.id for option in found),
+        reason=reason,
+        expected_gain=gain,
+        budget=min(len(found), brief.candidates_left),
+        closing_rule=f"closed when its {len(found)} techniques are tried, or when the budget is used up",
+        evidence=tuple(used),
+        used_hits=used,
+    )
+
+
+def _profile_words(profile: ProfileFacts, layer: Layer) -> str:
+    """The part of the profile that speaks for a layer."""
+    top = ", ".join(f"{op.name} {100 * op.share:.0f} %" for op in profile.operators[:3])
+    if layer == "optimizer":
+        return f"The optimizer takes {100 * profile.share('optimizer'):.0f} % of a step."
+    if layer == "memory" and profile.page_faults_per_step:
+        return f"A step causes {profile.page_faults_per_step:,.0f} page faults."
+    if layer == "data":
+        waits = profile.share("data") + profile.share("host_sync")
+        return f"Data and host synchronisation take {100 * waits:.0f} % of a step."
+    if layer == "communication":
+        return f"Communication takes {100 * profile.share('communication'):.0f} % of a step."
+    share = profile.share("forward") + profile.share("backward")
+    return f"Forward and backward take {100 * share:.0f} % of a step, most of it in {top}."

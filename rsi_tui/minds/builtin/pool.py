@@ -1,0 +1,37 @@
+"""What could be tried from a candidate: applicable techniques with their estimated effect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rsi_tui.journal.facts import CandidateFacts
+from rsi_tui.minds.protocol import Brief
+from rsi_tui.search.acquisition import Choice, score
+from rsi_tui.search.estimate import Estimate, estimate, tried_here
+from rsi_tui.techniques.base import Change, Situation, Technique
+from rsi_tui.techniques.registry import applicable
+
+
+@dataclass(frozen=True)
+class Option:
+    """One technique that could be tried now."""
+
+    technique: Technique
+    change: Change
+    estimate: Estimate
+    choice: Choice
+
+
+def options(brief: Brief, start: CandidateFacts, start_peak: int | None) -> list[Option]:
+    """Untried techniques that change something here and did not fail before, best first."""
+    situation = Situation(brief.sources, brief.contract, brief.profile, start.knobs)
+    found = []
+    for technique, change, effect in applicable(situation):
+        if tried_here((technique.id,), start.techniques, brief.attempts):
+            continue
+        expected = estimate((technique.id,), change.knobs, effect, brief.past, brief.noise_scale)
+        if expected.failed_before:
+            continue
+        choice = score(expected, start_peak, brief.contract.launch.memory_limit_bytes)
+        found.append(Option(technique, change, expected, choice))
+    return sorted(found, key=lambda option: -option.choice.value)

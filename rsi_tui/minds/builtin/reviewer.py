@@ -1,0 +1,77 @@
+"""The builtin Reviewer's judgement of direction: does the diff do what the hypothesis said, and only that?
+
+It knows diff and direction, never a time. Exploits and scope are found by the static rules of the
+loop; here a change is traced to the layers that its code and settings belong to.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rsi_tui.contract.model import Layer
+from rsi_tui.minds.protocol import ReviewAnswer, ReviewBrief
+from rsi_tui.techniques.registry import all_techniques
+
+SIGNS: dict[Layer, str] = {
+    "kernel": r"scaled_dot_product|softmax|matmul|einsum|\bbmm\b|baddbmm|autocast|bfloat16|\blinear\b|gelu|silu|relu"
+    r"|layer_?norm|rms_?norm|cross_entropy|\bcat\b|masked_fill|tril|triu|\bqkv\b|activation",
+    "memory": r"checkpoint|chunk|empty_cache|micro_?batch|del |set_to_none|inplace|out=|expandable|grad_accum",
+    "optimizer": r"optim|adam|sgd|fused|foreach|clip_grad|zero_grad|capturable|\.step\(",
+    "compiler": r"compile|cudagraph|jit|inductor",
+    "communication": r"all_reduce|reduce_scatter|all_gather|distributed|\bddp\b|bucket|no_sync|comm_hook",
+    "data": r"loader|prefetch|pin_memory|non_blocking|\.item\(|tolist|numpy|dataset|get_batch",
+    "launch": r"set_num_threads|affinity|num_interop|environ",
+}
+NEIGHBOURS: dict[Layer, tuple[Layer, ...]] = {
+    "kernel": ("kernel", "memory"),
+    "memory": ("memory", "kernel"),
+    "optimizer": ("optimizer", "memory"),
+    "compiler": ("compiler", "kernel"),
+    "communication": ("communication", "memory"),
+    "data": ("data",),
+    "launch": ("launch", "memory"),
+}
+"""layers whose idioms a change of a layer may touch without leaving it"""
+
+
+def review(brief: ReviewBrief) -> ReviewAnswer:
+    """On direction when every hunk and every changed knob belongs to the direction's layer or its neighbours."""
+    allowed = set(NEIGHBOURS[brief.direction.layer])
+    layers = {layer for technique in brief.direction.techniques for layer in _layers_of_technique(technique)}
+    allowed |= layers
+    for name, value in brief.knobs_after.items():
+        if brief.knobs_before.get(name) == value:
+            continue
+        layer = brief.contract.knob(name).layer
+        if layer not in allowed:
+            return ReviewAnswer(False, f"sets {name}={value}, a setting of the {layer} layer, in a direction on {brief.direction.layer}")
+    for hunk in _hunks(brief.diff):
+        found = _layers(hunk)
+        if found and not found & allowed:
+            named = ", ".join(sorted(found))
+            return ReviewAnswer(
+                False, f"changes {named} code in a direction on {brief.direction.layer}", lines=tuple(hunk[:3])
+            )
+    return ReviewAnswer(True, f"every change belongs to the {brief.direction.layer} layer")
+
+
+def _layers_of_technique(technique: str) -> set[Layer]:
+    return {known.layer for known in all_techniques() if known.id == technique}
+
+
+def _hunks(diff: str) -> list[list[str]]:
+    """Added and removed lines, hunk by hunk, without comments."""
+    hunks: list[list[str]] = []
+    for line in diff.splitlines():
+        if line.startswith("@@"):
+            hunks.append([])
+        elif hunks and line[:1] in "+-" and not line.startswith(("+++", "---")):
+            code = line[1:].split("#")[0].strip()
+            if code:
+                hunks[-1].append(code)
+    return [hunk for hunk in hunks if hunk]
+
+
+def _layers(hunk: list[str]) -> set[Layer]:
+    text = "\n".join(hunk).lower()
+    return {layer for layer, pattern in SIGNS.items() if re.search(pattern, text)}

@@ -1,0 +1,89 @@
+"""The builtin Selector: the next hypothesis of a direction, and the parent to test it on."""
+
+from __future__ import annotations
+
+from rsi_tui.journal.facts import ORIGINAL, CandidateFacts
+from rsi_tui.minds.builtin.director import whole_stack
+from rsi_tui.minds.builtin.pool import Option, options
+from rsi_tui.minds.protocol import Attempt, CloseDirection, HypothesisAnswer, SelectorBrief
+from rsi_tui.search.acquisition import percent
+
+MIN_FITS = 0.2
+"""below this chance of fitting, a leaner parent is looked for"""
+
+
+def select(brief: SelectorBrief) -> HypothesisAnswer | CloseDirection:
+    """One falsifiable hypothesis, or why the direction holds no further one."""
+    direction = brief.direction
+    if direction is None:
+        raise ValueError("a Selector is asked within a direction")
+    tried = sum(1 for attempt in brief.attempts if attempt.direction == direction.id)
+    if tried >= direction.budget or brief.candidates_left <= 0:
+        return CloseDirection(f"its budget of {direction.budget} candidates is used up")
+    past = next((p for p in brief.past if direction.evidence and p.record == direction.evidence[0]), None)
+    if past is not None and past.verdict == "adopted" and past.same_workload and direction.budget == 1:
+        return HypothesisAnswer(
+            parent=ORIGINAL,
+            statement=f"The change proven as {past.record} makes a step {percent(past.log_ratio or 0.0)} here as well.",
+            techniques=whole_stack(past),
+            knobs=past.knobs,
+            predicted_time=past.log_ratio or 0.0,
+            predicted_memory=0.0,
+            refuted_by="a verification that does not prove it",
+            evidence=(past.record,),
+            used_hits={past.record: "the hypothesis itself"},
+        )
+    parent, found = _parent(brief, direction.start)
+    wanted = [option for option in found if option.technique.id in direction.techniques]
+    if not wanted:
+        return CloseDirection("every technique of the direction was tried or does not apply")
+    return _hypothesis(parent, wanted[0])
+
+
+def _parent(brief: SelectorBrief, start: str) -> tuple[CandidateFacts, list[Option]]:
+    """The direction's start, or a leaner candidate of the archive where the best option would not fit on it."""
+    by_id = {candidate.id: candidate for candidate in brief.archive}
+    chosen = by_id.get(start) or brief.archive[0]
+    found = options(brief, chosen, peak_of(brief.attempts, chosen.id))
+    if found and found[0].choice.fits < MIN_FITS:
+        for leaner in brief.archive:
+            peak = peak_of(brief.attempts, leaner.id)
+            options_there = options(brief, leaner, peak) if peak is not None else []
+            if options_there and options_there[0].choice.value > found[0].choice.value:
+                return leaner, options_there
+    return chosen, found
+
+
+def peak_of(attempts: tuple[Attempt, ...], candidate: str) -> int | None:
+    """Measured peak memory of a candidate; the original's comes from any screening against it."""
+    for attempt in attempts:
+        if attempt.screen is None:
+            continue
+        if attempt.candidate.id == candidate:
+            return attempt.screen.peak_bytes
+        if attempt.screen.incumbent == candidate:
+            return attempt.screen.incumbent_peak_bytes
+    return None
+
+
+def _hypothesis(parent: CandidateFacts, option: Option) -> HypothesisAnswer:
+    technique = option.technique
+    expected = option.estimate
+    return HypothesisAnswer(
+        parent=parent.id,
+        statement=(
+            f"{technique.title} changes the time of a step by {percent(expected.time)}: {first_sentence(technique.summary)}"
+        ),
+        techniques=(technique.id,),
+        knobs=dict(option.change.knobs),
+        predicted_time=expected.time,
+        predicted_memory=expected.memory,
+        refuted_by=f"a step time above {percent(expected.time / 3)} in screening, or any invariant broken",
+        evidence=expected.evidence,
+        used_hits={record: f"measured effect of {technique.id}" for record in expected.evidence},
+    )
+
+
+def first_sentence(text: str) -> str:
+    head, dot, _ = text.partition(". ")
+    return head + ("." if dot or not head.endswith(".") else "")
