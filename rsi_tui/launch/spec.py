@@ -65,7 +65,7 @@ class RawRun:
     """from start of the process to exit of the whole tree, monotonic"""
     lines: tuple[Line, ...]
     """stdout and stderr in order of arrival; at most the last 200,000"""
-    killed_for: Literal["", "timeout", "silence", "memory", "cancelled"]
+    killed_for: Literal["", "timeout", "silence", "memory", "disk", "cancelled"]
     oom_kill: bool
     """the memory controller killed a process of the tree"""
     peak_bytes: int | None

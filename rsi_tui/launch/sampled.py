@@ -1,0 +1,117 @@
+"""Memory of a process tree by looking, where no cgroup is to be had.
+
+Descendants are found through /proc, and remembered once seen, so that a child that detaches itself
+between two looks is still ours. Shared memory is counted once per process that maps it, so the
+figure is an upper estimate at the moment of the look and blind between looks; before a tree is
+ended for it, the proportional figure of the kernel (smaps_rollup) has to agree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+_PARTS = re.compile(r"^(?:RssAnon|RssShmem|VmSwap):\s+(\d+) kB$", re.MULTILINE)
+_PSS = re.compile(r"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB$", re.MULTILINE)
+
+
+class SampledGroup:
+    """A tree known by its root process."""
+
+    source: Literal["sampled"] = "sampled"
+    interval_s = 0.1
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit = limit_bytes
+        self._peak: int | None = None
+        self._seen: dict[int, float] = {}
+        """pid -> creation time, so that a reused pid is not taken for ours"""
+
+    def attach(self, pid: int) -> None:
+        self._seen[pid] = _created(pid)
+
+    def sample(self) -> bool:
+        pids = self._members()
+        total = sum(_kib(pid, "status", _PARTS) for pid in pids) * 1024
+        self._peak = max(self._peak or 0, total)
+        if not self.limit or total <= self.limit:
+            return False
+        proportional = sum(_kib(pid, "smaps_rollup", _PSS) for pid in pids) * 1024
+        return proportional == 0 or proportional > self.limit
+
+    def peak(self) -> int | None:
+        return self._peak
+
+    def oom_killed(self) -> bool:
+        return False
+
+    def cpu_s(self) -> float | None:
+        return None
+
+    def kill(self) -> None:
+        until = time.monotonic() + 5.0
+        while (pids := self._members()) and time.monotonic() < until:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.005)
+
+    def remove(self) -> None:
+        self.kill()
+
+    def _members(self) -> list[int]:
+        """Everything seen that still lives, and its descendants."""
+        alive = [pid for pid, created in self._seen.items() if _runs(pid) and _created(pid) == created]
+        members = dict.fromkeys(alive)
+        queue = list(alive)
+        while queue:
+            for child in _children(queue.pop()):
+                if child not in members:
+                    members[child] = None
+                    queue.append(child)
+        self._seen = {pid: self._seen.get(pid) or _created(pid) for pid in members}
+        return [pid for pid in members if _runs(pid)]
+
+
+def _children(pid: int) -> Iterable[int]:
+    with contextlib.suppress(OSError):
+        found: list[int] = []
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+        return found
+    with contextlib.suppress(psutil.Error):
+        return [child.pid for child in psutil.Process(pid).children()]
+    return ()
+
+
+def _fields(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat after the command's name; [] when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _created(pid: int) -> float:
+    fields = _fields(pid)
+    return float(fields[19]) if fields else -1.0
+
+
+def _runs(pid: int) -> bool:
+    fields = _fields(pid)
+    return bool(fields) and fields[0] not in "ZX"
+
+
+def _kib(pid: int, name: str, pattern: re.Pattern[str]) -> int:
+    try:
+        return sum(map(int, pattern.findall(Path(f"/proc/{pid}/{name}").read_text())))
+    except OSError:
+        return 0
