@@ -1,0 +1,81 @@
+"""Which candidates are worth a verification: pure decisions on few runs (MEASUREMENT, section 2).
+
+Screening spends runs sparingly and proves nothing: verification uses fresh runs only, and no figure
+from here is ever quoted as a gain. Ratios are log(candidate / incumbents), so that negative is faster.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+DROP_SCALES = 0.2
+"""a first run has to be faster by this many pair scales"""
+PROMOTE_SCALES = 0.46
+"""the mean of two runs has to be faster by this many pair scales, or by the practical margin"""
+CONTRADICTION_SCALES = 3.0
+"""two runs that differ by more than this do not measure the same thing: one of them was disturbed"""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What to do with a candidate now."""
+
+    decision: Literal["drop", "again", "promote"]
+    reason: str
+    """one sentence"""
+
+
+def batch_log_ratio(candidate: float, incumbents: Sequence[float]) -> float:
+    """log(candidate / geometric mean of the batch's incumbents), from scores in seconds."""
+    return math.log(candidate) - statistics.fmean(math.log(score) for score in incumbents)
+
+
+def estimate(ratios: Sequence[float]) -> float:
+    """Log-ratio from one to three batches: their mean, or the median of three.
+
+    A third batch is run only where two contradict each other, and a median of three outvotes the disturbed one.
+    """
+    return statistics.median(ratios) if len(ratios) >= 3 else statistics.fmean(ratios)
+
+
+def first_look(log_ratio: float, scale: float) -> Look:
+    """Drop what is not visibly faster in its first batch; give the rest a second one."""
+    if -log_ratio < DROP_SCALES * scale:
+        return Look("drop", f"{_words(log_ratio)} in its first run; below {DROP_SCALES} scales of noise it is dropped.")
+    return Look("again", f"{_words(log_ratio)} in its first run; a second one decides.")
+
+
+def second_look(first: float, second: float, scale: float, margin: float) -> Look:
+    """Promote when the mean of two batches beats noise and margin; ask for a third where they contradict.
+
+    `margin` is the practical margin D0 as a fraction of step time.
+    """
+    if abs(first - second) > CONTRADICTION_SCALES * scale:
+        return Look("again", f"{_words(first)}, then {_words(second)}: one of the two was disturbed, a third run decides.")
+    return _decide(estimate((first, second)), "on the mean of two runs", scale, margin)
+
+
+def third_look(first: float, second: float, third: float, scale: float, margin: float) -> Look:
+    """Promote or drop on the median of three batches."""
+    return _decide(estimate((first, second, third)), "on the median of three runs", scale, margin)
+
+
+def threshold(scale: float, margin: float) -> float:
+    """Log gain that promotes: the larger of the practical margin and 0.46 scales."""
+    return max(-math.log1p(-margin), PROMOTE_SCALES * scale)
+
+
+def _decide(log_ratio: float, over: str, scale: float, margin: float) -> Look:
+    needed = -math.expm1(-threshold(scale, margin))
+    if -log_ratio > threshold(scale, margin):
+        return Look("promote", f"{_words(log_ratio)} {over}, above the {needed:.1%} that a verification is worth.")
+    return Look("drop", f"{_words(log_ratio)} {over}, not above the {needed:.1%} that a verification is worth.")
+
+
+def _words(log_ratio: float) -> str:
+    change = math.expm1(log_ratio)
+    return f"{abs(change):.1%} {'slower' if change >= 0 else 'faster'}"
