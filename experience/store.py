@@ -1,0 +1,235 @@
+"""The tables: one DuckDB file that one process owns. A projection of journals, never the truth.
+
+`open` applies what is missing of the migrations, each followed by CHECKPOINT. A file that is no
+database or whose write-ahead log is damaged is set aside under `.damaged` and replaced by an empty
+one; a damaged log can also drop rows without any error, so the caller compares `heads` with the
+journals after every open. One thread at a time; the caller holds the lock.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from experience.errors import ExperienceError, LockedError
+from experience.interface import Head
+from experience.migrations import MIGRATIONS
+from experience.records import Batch, CampaignRow, CandidateRow, DirectionRow, Entry, TrialRow
+
+Row = TypeVar("Row", CampaignRow, DirectionRow, CandidateRow, TrialRow, Entry)
+
+TABLES: Mapping[str, type[Any]] = {
+    "campaigns": CampaignRow,
+    "directions": DirectionRow,
+    "candidates": CandidateRow,
+    "trials": TrialRow,
+    "entries": Entry,
+}
+_TABLE_OF = {kind: table for table, kind in TABLES.items()}
+_TUPLES = {"techniques", "base_stack", "bundle_of"}
+_DICTS = {"knobs", "base_knobs", "profile"}
+_HOLDER = re.compile(r"Conflicting lock is held in (?P<program>.*?) \(PID (?P<pid>\d+)\)")
+
+
+class Store:
+    """The tables of one library."""
+
+    def __init__(self, path: Path, connection: Any, note: str) -> None:
+        self._path = path
+        self._connection = connection
+        self.note = note
+        """what was repaired on opening, one sentence; '' when nothing"""
+
+    @classmethod
+    def open(cls, path: Path) -> Store:
+        """Open or create; LockedError when another process has it, ExperienceError when it can't be opened."""
+        note = ""
+        try:
+            connection = _connect(path)
+        except _Damaged as damage:
+            path.replace(path.with_name(path.name + ".damaged"))
+            path.with_name(path.name + ".wal").unlink(missing_ok=True)
+            note = f"the library's tables were damaged ({damage}) and are being rebuilt from the journals"
+            connection = _connect(path)
+        return cls(path, connection, note)
+
+    def close(self) -> None:
+        """Write everything into the file and let go of it."""
+        self._connection.close()
+
+    @property
+    def disk_bytes(self) -> int:
+        return sum(p.stat().st_size for p in self._path.parent.glob(self._path.name + "*"))
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def replace(self, batch: Batch) -> None:
+        """All rows of one campaign in place of those it had, in one transaction."""
+        key = batch.campaign.id
+        with _Transaction(self._connection):
+            self._forget(key)
+            self._insert("campaigns", [batch.campaign])
+            self._insert("directions", batch.directions)
+            self._insert("candidates", batch.candidates)
+            self._insert("trials", batch.trials)
+            self._insert("entries", batch.entries)
+            self._set_head(Head(key, batch.last_seq, batch.head))
+
+    def replace_entries(self, head: Head, entries: Sequence[Entry]) -> None:
+        """All entries of one journal that is no campaign's (the home's)."""
+        with _Transaction(self._connection):
+            self._forget(head.campaign)
+            self._insert("entries", entries)
+            self._set_head(head)
+
+    def put_knowledge(self, entries: Sequence[Entry]) -> None:
+        """Entries in place of those without a campaign that have the same source or id."""
+        sources = sorted({entry.source for entry in entries if entry.source})
+        ids = [entry.id for entry in entries]
+        with _Transaction(self._connection):
+            self._connection.execute(
+                "DELETE FROM entries WHERE campaign = '' AND (list_contains(?, source) OR list_contains(?, id))",
+                [sources, ids],
+            )
+            self._insert("entries", entries)
+
+    def forget_campaigns(self) -> None:
+        """Drop everything that journals give; knowledge stays."""
+        with _Transaction(self._connection):
+            for table in ("campaigns", "directions", "candidates", "trials", "heads"):
+                self._connection.execute(f"DELETE FROM {table}")
+            self._connection.execute("DELETE FROM entries WHERE campaign <> ''")
+
+    def _forget(self, campaign: str) -> None:
+        self._connection.execute("DELETE FROM campaigns WHERE id = ?", [campaign])
+        for table in ("directions", "candidates", "trials", "entries", "heads"):
+            self._connection.execute(f"DELETE FROM {table} WHERE campaign = ?", [campaign])
+
+    def _set_head(self, head: Head) -> None:
+        self._connection.execute("INSERT INTO heads VALUES (?, ?, ?)", [head.campaign, head.last_seq, head.head])
+
+    def _insert(self, table: str, rows: Sequence[Any]) -> None:
+        """Through Arrow: row-wise inserts take DuckDB half a millisecond each."""
+        if not rows:
+            return
+        import pyarrow
+
+        flat = [_flat(row) for row in rows]
+        schema = self._connection.sql(f"SELECT * FROM {table} LIMIT 0").to_arrow_table().schema
+        incoming = pyarrow.Table.from_pylist(flat, schema=schema)
+        self._connection.register("incoming", incoming)
+        self._connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
+        self._connection.unregister("incoming")
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def heads(self) -> dict[str, Head]:
+        """campaign -> where its stored rows end."""
+        rows = self._connection.execute("SELECT campaign, last_seq, head FROM heads").fetchall()
+        return {row[0]: Head(*row) for row in rows}
+
+    def select(self, kind: type[Row], where: str = "true", values: Sequence[object] = (), tail: str = "") -> list[Row]:
+        """Rows of a kind; `where` and `tail` are SQL written in this package, values are parameters."""
+        names = [field.name for field in fields(kind)]
+        columns = ", ".join(f'"{name}"' for name in names)  # quoted: `at` is a keyword
+        sql = f"SELECT {columns} FROM {_TABLE_OF[kind]} WHERE {where} {tail}"
+        found = self._connection.execute(sql, list(values)).fetchall()
+        return [kind(**_deep(dict(zip(names, row, strict=True)))) for row in found]
+
+    def entries_by_id(self, ids: Sequence[str]) -> dict[str, Entry]:
+        """id -> entry, those that exist."""
+        return {entry.id: entry for entry in self.select(Entry, "list_contains(?, id)", [list(ids)])}
+
+    def counts(self) -> dict[str, int]:
+        """table -> rows."""
+        return {table: self._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES}
+
+    def entry_counts(self) -> dict[str, int]:
+        """kind -> entries."""
+        return dict(self._connection.execute("SELECT kind, count(*) FROM entries GROUP BY kind ORDER BY kind").fetchall())
+
+    def contents(self) -> dict[str, list[tuple[object, ...]]]:
+        """Every row of every table in a fixed order: equal contents mean equal libraries."""
+        tables = [*TABLES, "heads"]
+        return {t: self._connection.execute(f"SELECT * FROM {t} ORDER BY ALL").fetchall() for t in tables}
+
+
+class _Damaged(Exception):
+    """The file is no database or can't be replayed."""
+
+
+class _Transaction:
+    """BEGIN, then COMMIT, or ROLLBACK when anything went wrong; the database's errors become ours."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        import duckdb
+
+        try:
+            self._connection.execute("COMMIT" if kind is None else "ROLLBACK")
+        except duckdb.Error as failure:
+            error = error or failure
+        if isinstance(error, duckdb.Error):
+            raise ExperienceError(f"the library's tables can't be written: {str(error).splitlines()[0]}") from error
+
+
+def _connect(path: Path) -> Any:
+    """A connection with the schema in place."""
+    import duckdb
+
+    try:
+        connection = duckdb.connect(str(path), config={"threads": 1, "memory_limit": "512MB"})
+        _migrate(connection)
+    except duckdb.Error as error:
+        message = str(error).splitlines()[0]
+        if holder := _HOLDER.search(str(error)):
+            raise LockedError(
+                f"the experience library in {path.parent} is open in process {holder['pid']} ({holder['program']}): "
+                "wait until it ends, or stop it.",
+                int(holder["pid"]),
+            ) from error
+        if "Could not set lock" in message:
+            raise LockedError(f"the experience library in {path.parent} is open in another process.", None) from error
+        if "Cannot open file" in message or "No space left" in message or not path.exists():
+            raise ExperienceError(f"the experience library can't be opened: {message}") from error
+        raise _Damaged(message) from error
+    return connection
+
+
+def _migrate(connection: Any) -> None:
+    connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)")
+    row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+    done = row[0] or 0
+    if done > len(MIGRATIONS):
+        connection.close()
+        raise ExperienceError(f"the library was written by a newer rsi (schema {done}): update rsi, or use another home.")
+    for number, sql in enumerate(MIGRATIONS[done:], done + 1):
+        with _Transaction(connection):
+            connection.execute(sql)
+            connection.execute("INSERT INTO schema_version VALUES (?)", [number])
+        connection.execute("CHECKPOINT")
+
+
+def _flat(row: Any) -> dict[str, object]:
+    values = asdict(row)
+    return {k: json.dumps(v, sort_keys=True) if k in _TUPLES | _DICTS else v for k, v in values.items()}
+
+
+def _deep(values: dict[str, Any]) -> dict[str, Any]:
+    out = dict(values)
+    for name in _TUPLES & out.keys():
+        out[name] = tuple(json.loads(out[name]))
+    for name in _DICTS & out.keys():
+        out[name] = json.loads(out[name])
+    return out
+
+

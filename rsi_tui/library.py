@@ -1,0 +1,233 @@
+"""The experience library as engine, app and command line open it: wired to the journals of a home.
+
+`open_library` gives the library the journals to be rebuilt from, and turns its errors into
+LibraryError. `past_effects`, `hits` and `recall` answer in the words of `minds.protocol`. Importing
+this module loads nothing heavy; opening loads the tables and vectors, and only the first search or
+ingest the encoder. Ingest encodes on this process's cores: call it between trials, never during one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from experience import chunk
+from experience.conditions import Conditions
+from experience.errors import ExperienceError, UnreadableJournalError
+from experience.interface import HOME, ExperienceLibrary, Filters, Head
+from experience.records import (
+    Batch,
+    CampaignRow,
+    CandidateRow,
+    DirectionRow,
+    Entry,
+    EntryKind,
+    TrialRow,
+)
+from rsi_tui.errors import JournalError, LibraryError
+from rsi_tui.journal import chain
+from rsi_tui.journal.events import Event
+from rsi_tui.journal.facts import RetrievedFacts
+from rsi_tui.journal.rows import CampaignRows, batch_of, home_entries
+from rsi_tui.locations import Home
+from rsi_tui.minds.protocol import PastEffect
+
+if TYPE_CHECKING:
+    from rsi_tui.techniques.base import Technique
+
+__all__ = [
+    "Conditions", "ExperienceLibrary", "Filters", "HomeReader", "Memories", "add_technique_cards", "batch_from",
+    "hits", "ingest_events", "open_library", "past_effects", "recall", "sync", "translated",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Memories:
+    """What the library answered one question with."""
+
+    query: str
+    past: tuple[PastEffect, ...]
+    hits: tuple[RetrievedFacts, ...]
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Errors of the library become LibraryError, whose message is a sentence for a person."""
+    try:
+        yield
+    except ExperienceError as error:
+        raise LibraryError(str(error)) from error
+
+
+class HomeReader:
+    """The journals of a home as the library reads them (experience.interface.Reader)."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def heads(self) -> list[Head]:
+        """Where each journal ends; a journal whose end can't be read counts as changed."""
+        found = [_head(path.parent.name, path) for path in sorted(self._home.campaigns.glob("*/journal.jsonl"))]
+        if self._home.journal.exists():
+            found.append(_head(HOME, self._home.journal))
+        return [head for head in found if head.last_seq >= 0]
+
+    def batch(self, campaign: str) -> Batch:
+        """All rows of a campaign; UnreadableJournalError when its journal is damaged."""
+        try:
+            return batch_from(batch_of(chain.read_events(self._home.campaign(campaign).journal)))
+        except JournalError as error:
+            raise UnreadableJournalError(f"{campaign} is missing from the library: {error}") from error
+
+    def knowledge(self) -> list[Entry]:
+        """Notes and knowledge of the home's journal."""
+        try:
+            return [Entry(**row) for row in home_entries(chain.read_events(self._home.journal))]
+        except JournalError as error:
+            raise UnreadableJournalError(f"the home's notes are missing from the library: {error}") from error
+
+
+def _head(campaign: str, path: Any) -> Head:
+    try:
+        return Head(campaign, *chain.head(path))
+    except JournalError:
+        return Head(campaign, 2**62, "")  # beyond anything stored: reading it will say what is wrong
+
+
+def open_library(home: Home) -> ExperienceLibrary:
+    """The library of a home, brought up to its journals; LibraryError when it can't be opened."""
+    with translated():
+        from experience.library import open_library as open_files
+
+        return open_files(home.library, HomeReader(home))
+
+
+def sync(library: ExperienceLibrary, home: Home, campaign_id: str) -> None:
+    """Bring the library up to a campaign's journal as it is now; does nothing when it is there already."""
+    path = home.campaign(campaign_id).journal
+    if library.last_seq(campaign_id) != chain.head(path)[0]:
+        ingest_events(library, chain.read_events(path))
+
+
+def ingest_events(library: ExperienceLibrary, events: Sequence[Event]) -> None:
+    """Store all that a campaign's events say."""
+    with translated():
+        library.ingest(batch_from(batch_of(events)))
+
+
+def batch_from(rows: CampaignRows) -> Batch:
+    """The journal's plain rows as the library's records, texts cut to what the encoder reads."""
+    texts = [Entry(**row) for row in rows.texts]
+    return Batch(
+        campaign=CampaignRow(**rows.campaign),
+        last_seq=rows.last_seq,
+        head=rows.head,
+        directions=tuple(DirectionRow(**row) for row in rows.directions),
+        candidates=tuple(CandidateRow(**row) for row in rows.candidates),
+        trials=tuple(TrialRow(**row) for row in rows.trials),
+        entries=(*_pieces(texts), *_diff_entries(rows)),
+    )
+
+
+def _pieces(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Long texts in pieces; the first keeps the id, so that it can be cited."""
+    for entry in entries:
+        limit = chunk.CODE_LIMIT if entry.kind == "failure" else chunk.PROSE_LIMIT
+        for number, piece in enumerate(chunk.prose_pieces(entry.text, limit)):
+            yield _renamed(entry, piece, number)
+
+
+def _diff_entries(rows: CampaignRows) -> Iterator[Entry]:
+    for diff in rows.diffs:
+        for number, text in enumerate(chunk.diff_texts(diff.diff, diff.lead)):
+            yield _renamed(Entry(**diff.row), text, number)
+
+
+def _renamed(entry: Entry, text: str, number: int) -> Entry:
+    return Entry(**vars(entry) | {"text": text, "id": f"{entry.id}/{number}" if number else entry.id})
+
+
+def add_technique_cards(library: ExperienceLibrary, cards: Iterable[Technique]) -> None:
+    """Technique cards as knowledge; adding them again changes nothing."""
+    entries = [
+        Entry(
+            id=f"knowledge/technique/{card.id}",
+            kind="knowledge",
+            text=f"{card.title} ({card.id})\n{card.summary}\napplies when: {card.applies_when}\nrisk: {card.risk}",
+            layer=card.layer,
+            source=f"technique {card.id}: {card.source}",
+        )
+        for card in cards
+    ]
+    with translated():
+        library.add_knowledge(entries)
+
+
+def past_effects(
+    library: ExperienceLibrary,
+    *,
+    workload_key: str,
+    hardware: str,
+    software: str,
+    limit: int,
+    profile: Mapping[str, float] | None = None,
+) -> tuple[PastEffect, ...]:
+    """What is known of past changes: proven on this workload and hardware first, failures included.
+
+    `techniques` are those that the change added to its base, `stack` those of the base.
+    """
+    with translated():
+        found = library.past_candidates(workload_key, hardware, software, limit, profile)
+    return tuple(
+        PastEffect(
+            record=item.row.id,
+            techniques=tuple(t for t in item.row.techniques if t not in item.row.base_stack),
+            knobs=item.row.knobs,
+            verdict=item.row.verdict,
+            outcome=item.row.outcome,
+            log_ratio=item.row.log_ratio,
+            fit=item.fit,
+            same_workload=item.same_workload,
+            stack=item.row.base_stack,
+            reason=item.row.reason,
+        )
+        for item in found
+    )
+
+
+def hits(
+    library: ExperienceLibrary,
+    query: str,
+    conditions: Conditions | None = None,
+    limit: int = 10,
+    kinds: Sequence[EntryKind] | None = None,
+) -> tuple[RetrievedFacts, ...]:
+    """Entries that match a question, as facts that the journal can record."""
+    with translated():
+        found = library.search(query, kinds=kinds, limit=limit, conditions=conditions)
+    return tuple(
+        RetrievedFacts(record=hit.entry.id, kind=hit.entry.kind, text=hit.entry.text, score=hit.score, why=hit.why)
+        for hit in found
+    )
+
+
+def recall(
+    library: ExperienceLibrary,
+    query: str,
+    conditions: Conditions,
+    past_limit: int = 200,
+    hit_limit: int = 10,
+    kinds: Sequence[EntryKind] | None = None,
+) -> Memories:
+    """Past effects and hits under the same conditions: what Director and Selector are given."""
+    past = past_effects(
+        library,
+        workload_key=conditions.workload_key,
+        hardware=conditions.hardware,
+        software=conditions.software,
+        limit=past_limit,
+        profile=conditions.profile,
+    )
+    return Memories(query, past, hits(library, query, conditions, hit_limit, kinds))
