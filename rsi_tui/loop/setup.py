@@ -76,12 +76,16 @@ OnEvent = Callable[[Event], None]
 
 
 def open_campaign(
-    home: Home, request: Request, mind: Mind, on_event: OnEvent, on_trial: Callable[[], None] | None = None
+    home: Home, request: Request, mind: Mind, on_event: OnEvent, aa_pairs: int | None = None
 ) -> Opened:
-    """Create or resume a campaign; raises an RsiError of one sentence when that can't be done."""
+    """Create or resume a campaign; raises an RsiError of one sentence when that can't be done.
+
+    `aa_pairs` replaces the contract's number of A/A pairs, for measurements of the engine itself.
+    """
     contract = load_contract(request.workload, request.preset)
+    if aa_pairs is not None:
+        contract = contract.model_copy(update={"proof": contract.proof.model_copy(update={"aa_pairs": aa_pairs})})
     launcher = LocalLauncher(sandboxed=not request.unsandboxed)
-    launcher.ensure()
     mirror = Mirror.open(home, contract.path, snapshot=request.snapshot, committed=request.committed)
     id = _resumable(home, mirror, contract) if request.resume else _new_id(home)
     paths = home.campaign(id)

@@ -1,0 +1,99 @@
+"""Whole campaigns on the tiny workload: real trials, real sandbox, real library."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rsi_tui.journal.chain import read_events
+from rsi_tui.journal.events import CandidateBuilt, Event, Retrieved, Screened, TrialFinished, TrialStarted, VerdictReached
+from rsi_tui.journal.view import CampaignView
+from rsi_tui.locations import Home
+from rsi_tui.loop.engine import run
+from rsi_tui.loop.setup import Request
+from tests.support.campaigns import PatchMind, no_op_patches, tiny_repository
+
+
+def view_of(home: Home, campaign: str) -> tuple[CampaignView, list[Event]]:
+    events = read_events(home.campaign(campaign).journal)
+    return CampaignView().feed_all(events), events
+
+
+def bodies(events: list[Event], kind: type) -> list:  # type: ignore[type-arg]
+    return [event.body for event in events if isinstance(event.body, kind)]
+
+
+@pytest.mark.timeout(600)
+def test_a_campaign_over_patches_that_change_nothing_adopts_nothing(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    workload = tiny_repository(tmp_path / "tiny")
+    mind = PatchMind(no_op_patches(4))
+    ended = run(home, Request(workload, preset="quick", candidates=4), mind, lambda event: None)
+    view, events = view_of(home, ended.campaign)
+    assert ended.state == "finished"
+    assert len(bodies(events, CandidateBuilt)) >= 4
+    assert len(bodies(events, Screened)) >= 1
+    assert view.adopted == []
+    assert view.claim is None
+    assert not any(body.verdict.verdict in ("adopted", "invalid") for body in bodies(events, VerdictReached))
+
+
+@pytest.mark.timeout(600)
+def test_an_interrupted_campaign_goes_on_without_repeating_a_finished_trial(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    workload = tiny_repository(tmp_path / "tiny")
+    command = [sys.executable, "-m", "rsi_tui.cli", "run", str(workload), "--preset", "quick", "--candidates", "2"]
+    env = {**os.environ, "RSI_HOME": str(home.root)}
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    journal = _wait_for_trials(home, 6, process)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, output
+    assert "--resume" in output
+    before = read_events(journal)
+    finished_before = {body.trial for body in bodies(before, TrialFinished) if body.facts and body.facts.outcome == "ok"}
+    done = subprocess.run([*command, "--resume"], env=env, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    after = read_events(journal)
+    assert [e.hash for e in after[: len(before)]] == [e.hash for e in before]
+    started = Counter(body.trial for body in bodies(after, TrialStarted))
+    assert all(started[trial] == 1 for trial in finished_before)
+    slots = Counter(
+        (f.facts.block, f.facts.slot) for f in bodies(after, TrialFinished) if f.facts and f.facts.outcome == "ok"
+    )
+    assert all(count == 1 for count in slots.values()), "a slot that was measured is not measured again"
+
+
+def _wait_for_trials(home: Home, count: int, process: subprocess.Popen[str]) -> Path:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        found = list(home.campaigns.glob("*/journal.jsonl"))
+        if found and len(bodies(read_events(found[0]), TrialFinished)) >= count:
+            return found[0]
+        time.sleep(0.2)
+    raise AssertionError(f"no {count} trials: {process.communicate()[0] if process.poll() is not None else 'too slow'}")
+
+
+@pytest.mark.timeout(900)
+def test_a_real_gain_is_proven_and_a_second_campaign_starts_from_it(tmp_path: Path) -> None:
+    from rsi_tui.minds.builtin.mind import BuiltinMind
+
+    home = Home(tmp_path / "home")
+    workload = tiny_repository(tmp_path / "tiny")
+    first = run(home, Request(workload, preset="quick", candidates=3), BuiltinMind(), lambda event: None)
+    view, events = view_of(home, first.campaign)
+    assert view.claim is not None, [v.verdict for v in bodies(events, VerdictReached)]
+    assert view.claim.proven and view.claim.speedup.low > 1
+    second = run(home, Request(workload, preset="quick", candidates=3), BuiltinMind(), lambda event: None)
+    again, events = view_of(home, second.campaign)
+    assert again.claim is not None and again.claim.proven
+    assert next(iter(again.directions.values())).facts.evidence, "what was proven before is tried first"
+    assert any(body.changed for body in bodies(events, Retrieved))
+    assert len(again.candidates) < len(view.candidates)
