@@ -10,7 +10,7 @@ import getpass
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -28,7 +28,7 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-Id = Annotated[Optional[str], typer.Argument(help="Campaign, candidate, direction, hypothesis or trial.")]
+Id = Annotated[str | None, typer.Argument(help="Campaign, candidate, direction, hypothesis or trial.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -43,8 +43,8 @@ def root(context: typer.Context) -> None:
 @app.command()
 def run(
     workload: Annotated[Path, typer.Argument(help="Folder with a workload.toml, or the file.")],
-    candidates: Annotated[Optional[int], typer.Option(min=1, help="Budget of candidates.")] = None,
-    hours: Annotated[Optional[float], typer.Option(min=0.01, help="Budget of hours.")] = None,
+    candidates: Annotated[int | None, typer.Option(min=1, help="Budget of candidates.")] = None,
+    hours: Annotated[float | None, typer.Option(min=0.01, help="Budget of hours.")] = None,
     preset: Annotated[str, typer.Option(help="quick, full, or another preset of the workload.")] = "",
     mind: Annotated[str, typer.Option(help="Who thinks for the roles: builtin.")] = "builtin",
     seed: Annotated[int, typer.Option(help="Seed of the search; never of a measurement.")] = 0,
@@ -134,7 +134,7 @@ def why(id: Id = None, as_json: Json = False) -> None:
 def report(
     campaign: Id = None,
     format: Annotated[str, typer.Option(help="md or json.")] = "md",
-    output: Annotated[Optional[Path], typer.Option("-o", "--output", help="Write to this file.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")] = None,
     as_json: Json = False,
 ) -> None:
     """The audit report of a campaign. Example: rsi report --format md -o report.md"""

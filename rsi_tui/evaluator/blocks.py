@@ -12,9 +12,9 @@ import time
 from dataclasses import dataclass, field
 
 from rsi_tui.evaluator.draws import Draw
+from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Interrupted, Lab
 from rsi_tui.evaluator.trial import TrialRequest, TrialResult
-from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.journal.chain import now_utc
 from rsi_tui.journal.events import BlockClosed, BlockOpened, TrialFinished, TrialStarted
 from rsi_tui.journal.facts import Arm, CandidateFacts, InvariantFacts, TrialFacts, TrialKind

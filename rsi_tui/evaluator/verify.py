@@ -22,7 +22,15 @@ from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
 from rsi_tui.evaluator.validation import judge_validation
 from rsi_tui.journal.events import VerdictReached
-from rsi_tui.journal.facts import BlockFacts, CandidateFacts, Interval, InvariantFacts, TrialFacts, Verdict, VerdictFacts
+from rsi_tui.journal.facts import (
+    BlockFacts,
+    CandidateFacts,
+    Interval,
+    InvariantFacts,
+    TrialFacts,
+    Verdict,
+    VerdictFacts,
+)
 
 CONFIDENCE = 0.99
 MAX_VOID = 2

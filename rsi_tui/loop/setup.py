@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import sys
 import threading
 import time
@@ -18,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rsi_tui import __version__
+from rsi_tui import evaluator as evaluator_room
+from rsi_tui.contract.command import resolve_python
 from rsi_tui.contract.libraries import unavailable_knobs
 from rsi_tui.contract.load import load_contract
 from rsi_tui.contract.model import Contract
@@ -36,6 +37,8 @@ from rsi_tui.journal.home import grant_alpha
 from rsi_tui.journal.steps import Steps
 from rsi_tui.launch.host import fingerprint, fingerprint_hash, torch_version
 from rsi_tui.launch.local import LocalLauncher
+from rsi_tui.launch.sandbox import python_mounts
+from rsi_tui.launch.spec import LaunchSpec, Mount
 from rsi_tui.locations import CampaignPaths, Home
 from rsi_tui.loop.context import Context
 from rsi_tui.loop.memories import Recall
@@ -211,13 +214,7 @@ def _created(
 
 def interpreter(contract: Contract) -> Path:
     """The Python that runs the program: the contract's, else the one that runs rsi."""
-    python = contract.launch.python
-    if not python:
-        return Path(sys.executable)
-    found = shutil.which(python) or shutil.which(str(contract.path / python))
-    if found is None:
-        raise UsageError(f"[launch] python = {python!r} is no interpreter here: name one that exists, or leave it empty.")
-    return Path(found)
+    return Path(resolve_python(contract))
 
 
 def _lab(
@@ -245,7 +242,7 @@ def _lab(
         runner=runner,
         steps=steps,
         vault=vault,
-        open_comparer=lambda: open_comparer(contract, launcher, paths),
+        open_comparer=lambda: open_comparer(launcher, paths, contract.launch.checkpoint_key),
         validation=validation,
         cancel=cancel,
         fingerprint=fingerprint_hash(created.host),
@@ -253,6 +250,26 @@ def _lab(
     )
 
 
-def open_comparer(contract: Contract, launcher: LocalLauncher, paths: CampaignPaths) -> UpdateComparer:
-    """The warm worker that compares checkpoints, sandboxed, seeing the scratch folder read-only."""
-    raise NotImplementedError
+def open_comparer(launcher: LocalLauncher, paths: CampaignPaths, key: str) -> UpdateComparer:
+    """The warm worker that compares checkpoints: sandboxed, one thread, seeing the scratch folder read-only."""
+    python = Path(sys.executable)
+    script = "/rsi/compare_worker.py"
+    scratch = paths.scratch.absolute()
+    scratch.mkdir(parents=True, exist_ok=True)
+    spec = LaunchSpec(
+        argv=(str(python), "-P", script),
+        cwd="/",
+        mounts=(
+            *python_mounts(python),
+            Mount(compare_worker_file(), script),
+            Mount(scratch, str(scratch)),
+        ),
+        env={"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        timeout_s=0.0,
+    )
+    return UpdateComparer(lambda: launcher.open_worker(spec), key)
+
+
+def compare_worker_file() -> Path:
+    """The worker's source; it is run as a file, never imported here, since it loads torch."""
+    return Path(evaluator_room.__file__).parent / "compare_worker.py"

@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 
 from rsi_tui.journal.chain import read_events
-from rsi_tui.journal.events import CandidateBuilt, Event, Retrieved, Screened, TrialFinished, TrialStarted, VerdictReached
+from rsi_tui.journal.events import (
+    CandidateBuilt,
+    Event,
+    Retrieved,
+    Screened,
+    TrialFinished,
+    TrialStarted,
+    VerdictReached,
+)
 from rsi_tui.journal.view import CampaignView
 from rsi_tui.locations import Home
 from rsi_tui.loop.engine import run

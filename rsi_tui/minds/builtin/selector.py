@@ -80,7 +80,7 @@ def _hypothesis(parent: CandidateFacts, option: Option) -> HypothesisAnswer:
         predicted_memory=expected.memory,
         refuted_by=f"a step time above {percent(expected.time / 3)} in screening, or any invariant broken",
         evidence=expected.evidence,
-        used_hits={record: f"measured effect of {technique.id}" for record in expected.evidence},
+        used_hits=dict.fromkeys(expected.evidence, f"measured effect of {technique.id}"),
     )
 
 
