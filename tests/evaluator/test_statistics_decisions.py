@@ -25,7 +25,7 @@ def test_pair_scale_is_near_the_truth_and_not_below_it_on_average() -> None:
 def test_outliers_and_old_pairs_do_not_move_the_scale() -> None:
     recent = list(np.random.default_rng(1).normal(0, 0.02, 40))
     assert noise.pair_scale([0.5] * 100 + recent) == noise.pair_scale(recent)
-    assert noise.pair_scale(recent[:-2] + [0.8, -0.7]) < 1.15 * noise.pair_scale(recent)
+    assert noise.pair_scale([*recent[:-2], 0.8, -0.7]) < 1.15 * noise.pair_scale(recent)
 
 
 def test_scale_is_never_zero_and_too_few_pairs_are_refused() -> None:
