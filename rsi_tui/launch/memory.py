@@ -11,9 +11,11 @@
 Peak. The kernel's own high-water marks include page cache, which a program that reads a big file
 fills without needing it. So anonymous + shared memory is sampled, and between two samples the
 high-water mark, set back at each sample, speaks for what was missed: anonymous + shared memory had
-reached at least mark - page cache - kernel memory, each of the two taken at its larger end. That finds spikes of a
-millisecond, never counts page cache, and is short of the truth only by what the cache grew within
-one sample. Without a mark that can be set back (v2 before Linux 6.12) samples alone count.
+reached at least mark - page cache - kernel memory, each of the two taken at its larger end. That finds
+spikes of a millisecond, never counts page cache, and is short of the truth only by what the cache
+changed within one sample (some, when a short spike pushes the cache out). Without a mark that can be
+set back (v2 before Linux 6.12) samples alone count. A memory claim therefore is proven by running
+under the limit that is claimed.
 
 Groups are named rsi-ENGINE_PID-N; `reclaim` ends what a dead engine left behind.
 """
@@ -170,7 +172,7 @@ def open_group(spec: LaunchSpec, controllers: Controllers | None = None) -> Grou
 class _Cgroup:
     """What v1 and v2 share: folders, membership, the peak from samples and high-water marks."""
 
-    interval_s = 0.05
+    interval_s = 0.025
 
     def __init__(self, folders: dict[str, Path], spec: LaunchSpec) -> None:
         for folder in set(folders.values()):

@@ -1,0 +1,114 @@
+"""The host-wide lease: one timed trial at a time on a machine, over all campaigns, homes and users.
+
+An advisory lock on one file that everybody may write. The lock dies with its holder, so a stale file
+means nothing; what is written in it only tells the others whom they wait for. A thread that holds the
+lease and asks for it again waits for itself: take it once, around everything that is timed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rsi_tui import locations
+from rsi_tui.errors import GateError
+
+_POLL_S = 0.25
+
+
+@contextlib.contextmanager
+def host_lease(who: str, wait: bool = True, on_wait: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Hold this machine's cores for timed trials.
+
+    `on_wait` is given one sentence when the lease is not free at once. Raises GateError, naming the
+    holder, when it is not free and `wait` is False, or when the lock file can't be used.
+    """
+    path = locations.host_lease()
+    descriptor = _acquire(path, wait, on_wait)
+    try:
+        os.truncate(descriptor, 0)
+        note = f"{who} (process {os.getpid()}, since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC)\n"
+        os.pwrite(descriptor, note.encode(), 0)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.truncate(descriptor, 0)
+        os.close(descriptor)
+
+
+def holder() -> str:
+    """Who holds the lease now, '' when it is free."""
+    try:
+        descriptor = os.open(locations.host_lease(), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _note(descriptor)
+    finally:
+        os.close(descriptor)
+    return ""
+
+
+def _acquire(path: Path, wait: bool, on_wait: Callable[[str], None] | None) -> int:
+    told = False
+    while True:
+        descriptor = _open(path)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_still(path, descriptor):
+                return descriptor
+            # Somebody cleaned the folder between opening and locking: this lock guards nothing.
+            os.close(descriptor)
+            continue
+        other = _note(descriptor)
+        os.close(descriptor)
+        if not wait:
+            raise GateError(f"Timed trials of {other} hold this machine; wait for them, or stop them.")
+        if on_wait and not told:
+            on_wait(f"waiting for this machine: timed trials of {other} hold it")
+            told = True
+        time.sleep(_POLL_S)
+
+
+def _open(path: Path) -> int:
+    """The lock file, made if need be, writable by everybody.
+
+    First without O_CREAT: in a sticky folder the kernel may refuse to open another user's file with it.
+    """
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        try:
+            return os.open(path, flags)
+        except FileNotFoundError:
+            pass
+        try:
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileExistsError:
+            return os.open(path, flags)
+        # The umask has cut the mode.
+        os.fchmod(descriptor, 0o666)
+        return descriptor
+    except OSError as error:
+        raise GateError(
+            f"The lock file {path} can't be opened ({error.strerror}): remove it, or ask its owner to (chmod 666)."
+        ) from None
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    try:
+        there = path.stat(follow_symlinks=False)
+    except OSError:
+        return False
+    mine = os.fstat(descriptor)
+    return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+
+
+def _note(descriptor: int) -> str:
+    return os.pread(descriptor, 500, 0).decode("utf-8", "replace").strip() or "another campaign"
