@@ -104,7 +104,7 @@ class Recipe(ABC):
 
 def _sizes(situation: Situation, larger: bool) -> list[tuple[str, KnobValue]]:
     """Micro-batches on one side of the present one that the rules allow, nearest first."""
-    found = []
+    found: list[tuple[str, KnobValue]] = []
     for knob in situation.contract.knobs:
         if not is_micro_batch(knob):
             continue
@@ -135,7 +135,7 @@ class LargerMicroBatch(Recipe):
     applies_when = "a knob for the micro-batch has a larger value that the rules allow"
     risk = "Another order of additions; runs out of memory where activations dominate."
     source = "McCandlish et al. 2018, arXiv:1812.06162, for the batch; PyTorch performance tuning guide"
-    conflicts = ("smaller-micro-batch",)
+    conflicts: tuple[str, ...] = ("smaller-micro-batch",)
 
     def choose(self, situation: Situation) -> tuple[str, KnobValue] | None:
         return next(iter(_sizes(situation, larger=True)), None)
@@ -156,7 +156,7 @@ class SmallerMicroBatch(Recipe):
     applies_when = "a knob for the micro-batch has a smaller value that the rules allow"
     risk = "Another order of additions."
     source = "PyTorch performance tuning guide; gradient accumulation"
-    conflicts = ("larger-micro-batch",)
+    conflicts: tuple[str, ...] = ("larger-micro-batch",)
 
     def choose(self, situation: Situation) -> tuple[str, KnobValue] | None:
         return next(iter(_sizes(situation, larger=False)), None)

@@ -7,7 +7,7 @@ import libcst as cst
 from rsi_tui.techniques.idioms.program import Program, SourceFile
 from rsi_tui.techniques.idioms.tree import code, walk
 
-_METHODS = {"parameters", "named_parameters", "state_dict", "load_state_dict", "train", "eval"}
+_METHODS = {"parameters", "named_parameters", "train", "eval"}
 _WRAPPERS = ("torch.nn.parallel.DistributedDataParallel", "torch.compile", "torch.nn.DataParallel")
 
 
@@ -35,8 +35,7 @@ def module_names(file: SourceFile, program: Program) -> set[str]:
             case cst.Assign(targets=[cst.AssignTarget(target=cst.Name() | cst.Attribute() as target)], value=value):
                 if makes_module(file, value, classes):
                     found.add(code(target))
-    optimizers = {name for name in found if "optim" in name.lower() or "sched" in name.lower() or "scaler" in name}
-    return found - optimizers - {"self"}
+    return found - {"self"}
 
 
 def makes_module(file: SourceFile, value: cst.BaseExpression, classes: set[str]) -> bool:

@@ -197,7 +197,8 @@ def _read_attribute(
             given.setdefault(name, []).append(value)
         case cst.Assign(targets=targets):
             for each in targets:
-                unknown.update(n for part in walk(each) if (n := _of(part, me)))
+                parts = [e.value for e in each.target.elements] if isinstance(each.target, cst.Tuple) else [each.target]
+                unknown.update(n for part in parts if (n := _of(part, me)))
         case cst.AugAssign(target=target) if name := _of(target, me):
             unknown.add(name)
         case cst.Call(func=func, args=[cst.Arg(value=cst.SimpleString() as key), cst.Arg(value=value), *_]) if (

@@ -14,7 +14,7 @@ from rsi_tui.techniques.idioms import flow
 from rsi_tui.techniques.idioms.flow import Block
 from rsi_tui.techniques.idioms.modules import module_names
 from rsi_tui.techniques.idioms.program import Program, SourceFile
-from rsi_tui.techniques.idioms.tree import Edits, walk
+from rsi_tui.techniques.idioms.tree import Edits, code, walk
 from rsi_tui.techniques.knobs import equal, is_bf16, reach, value_now
 
 MATMUL_OPERATORS = ("addmm", "aten::mm", "bmm", "linear", "baddbmm", "convolution", "scaled_dot_product")
@@ -43,7 +43,7 @@ class Bf16Autocast(Codemod):
     applies_when = "the contract allows bf16 rounding and the program computes in fp32"
     risk = "Rounds activations to 8 bits of mantissa: updates differ by about 1e-2, without a preferred direction."
     source = "Micikevicius et al. 2018, arXiv:1710.03740; torch.autocast documentation"
-    affects = ("precision",)
+    affects: tuple[str, ...] = ("precision",)
     words = ("backward",)
 
     def apply(self, situation: Situation) -> Change:
@@ -129,8 +129,6 @@ def _trace(block: Block, at: int, loss: str, models: set[str]) -> _Forward | Non
 
 def called_model(statement: cst.CSTNode, models: set[str]) -> str:
     """The model that a statement calls or hands to a function, '' when it does neither."""
-    from rsi_tui.techniques.idioms.tree import code
-
     for node in walk(statement):
         if isinstance(node, cst.Call):
             for part in (node.func, *(a.value for a in node.args)):

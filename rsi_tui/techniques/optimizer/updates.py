@@ -43,7 +43,7 @@ class FusedOptimizer(Codemod):
     applies_when = "a torch.optim optimizer with a fused implementation is made without fused=True"
     risk = "Rounds in another order, about 1e-7 relative to the update; parameters must be floating point."
     source = "PyTorch documentation, torch.optim, 'fused' implementations"
-    conflicts = ("foreach-optimizer",)
+    conflicts: tuple[str, ...] = ("foreach-optimizer",)
     words = OPTIMIZERS
 
     def edit(self, file: SourceFile, program: Program, situation: Situation, edits: Edits) -> None:
@@ -68,7 +68,7 @@ class ForeachOptimizer(Codemod):
     applies_when = "a torch.optim optimizer is made with neither fused nor foreach"
     risk = "Same arithmetic as the plain loop; peak memory grows by up to the size of the parameters."
     source = "PyTorch documentation, torch.optim, 'foreach' implementations"
-    conflicts = ("fused-optimizer",)
+    conflicts: tuple[str, ...] = ("fused-optimizer",)
     words = OPTIMIZERS
 
     def edit(self, file: SourceFile, program: Program, situation: Situation, edits: Edits) -> None:

@@ -1,0 +1,124 @@
+"""All techniques, in the fixed order in which a candidate with several of them is built.
+
+Graph-changing code first, then what wraps it, then settings. The order is part of a candidate's
+identity: the same set of techniques always gives the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import lru_cache
+
+from rsi_tui.contract.model import Contract, KnobValue
+from rsi_tui.errors import PatchError
+from rsi_tui.techniques.base import Change, Effect, Situation, Technique
+
+
+@lru_cache(maxsize=1)
+def all_techniques() -> tuple[Technique, ...]:
+    """Every technique with a name of its own; a contract's single settings come on top (`settings_of`)."""
+    from rsi_tui.techniques.kernel.autocast import Bf16Autocast
+    from rsi_tui.techniques.kernel.sdpa import Sdpa
+    from rsi_tui.techniques.knobs import (
+        CachingAllocator,
+        LargerMicroBatch,
+        PassiveWaiting,
+        SmallerMicroBatch,
+        ThreadCount,
+    )
+    from rsi_tui.techniques.memory.cross_entropy import ChunkedCrossEntropy, LinearCrossEntropy
+    from rsi_tui.techniques.optimizer.clipping import ClipForeach, ZeroGradToNone
+    from rsi_tui.techniques.optimizer.updates import ForeachOptimizer, FusedOptimizer
+
+    return (
+        Sdpa(),
+        LinearCrossEntropy(),
+        ChunkedCrossEntropy(),
+        FusedOptimizer(),
+        ForeachOptimizer(),
+        ClipForeach(),
+        ZeroGradToNone(),
+        Bf16Autocast(),
+        CachingAllocator(),
+        PassiveWaiting(),
+        ThreadCount(),
+        LargerMicroBatch(),
+        SmallerMicroBatch(),
+    )
+
+
+def settings_of(contract: Contract) -> tuple[Technique, ...]:
+    """`setting:NAME=VALUE` for every value of every knob but the defaults."""
+    from rsi_tui.techniques.knobs import settings
+
+    return settings(contract)
+
+
+def get(technique_id: str, contract: Contract | None = None) -> Technique:
+    """The technique of that id; settings need the contract that lists them.
+
+    Raises PatchError when there is none.
+    """
+    known = {t.id: t for t in (*all_techniques(), *(settings_of(contract) if contract else ()))}
+    if technique_id in known:
+        return known[technique_id]
+    near = get_close_matches(technique_id, known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else "; `rsi search --kind knowledge` lists techniques."
+    raise PatchError(f"there is no technique {technique_id}{hint}")
+
+
+def applicable(situation: Situation) -> list[tuple[Technique, Change, Effect]]:
+    """Every technique that would change something here, with its change and predicted effect, in registry order.
+
+    A setting that a recipe with a name of its own would choose is left out.
+    """
+    found: list[tuple[Technique, Change, Effect]] = []
+    for technique in (*all_techniques(), *settings_of(situation.contract)):
+        change = technique.apply(situation)
+        if change.empty:
+            continue
+        is_covered = technique.id.startswith("setting:") and any(
+            not other.sources and other.knobs == change.knobs for _, other, _ in found
+        )
+        if not is_covered:
+            found.append((technique, change, technique.predict(situation)))
+    return found
+
+
+def ordered(ids: Iterable[str], contract: Contract) -> tuple[Technique, ...]:
+    """The techniques of a set of ids in registry order, each once.
+
+    Raises PatchError for unknown ids and for two that exclude each other.
+    """
+    rank = {t.id: i for i, t in enumerate((*all_techniques(), *settings_of(contract)))}
+    chosen = sorted({i: get(i, contract) for i in ids}.values(), key=lambda t: rank[t.id])
+    names = {t.id for t in chosen}
+    for technique in chosen:
+        if clash := sorted(names & set(technique.conflicts)):
+            raise PatchError(f"{technique.id} and {clash[0]} exclude each other; choose one of them.")
+    return tuple(chosen)
+
+
+def apply_all(ids: Iterable[str], situation: Situation) -> Change:
+    """The change that all of the techniques make together, each applied to what the ones before it left.
+
+    Raises PatchError, naming the technique, when one finds nothing to change, when two exclude each
+    other, or when two set a knob to different values.
+    """
+    sources: dict[str, str] = {}
+    knobs: dict[str, KnobValue] = {}
+    for technique in ordered(ids, situation.contract):
+        now = replace(
+            situation, sources={**situation.sources, **sources}, knobs={**situation.knobs, **knobs}
+        )
+        change = technique.apply(now)
+        if change.empty:
+            raise PatchError(f"{technique.id} finds nothing to change here: {technique.applies_when}.")
+        for name, value in change.knobs.items():
+            if name in knobs and knobs[name] != value:
+                raise PatchError(f"{technique.id} would set {name} to {value}, which is set to {knobs[name]} already.")
+        sources.update(change.sources)
+        knobs.update(change.knobs)
+    return Change(sources=sources, knobs=knobs)
