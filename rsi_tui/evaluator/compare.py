@@ -143,11 +143,8 @@ class UpdateComparer:
         if worker is None:
             return
         worker.kill()
-        for pipe in (worker.stdin, worker.stdout, worker.stderr):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):  # it died with a request unread
-                    pipe.close()
-        worker.wait()
+        with contextlib.suppress(BrokenPipeError), worker:  # it may have died with a request unread
+            pass
 
     def _ask(self, request: dict[str, str]) -> dict[str, Any]:
         self.warm()
