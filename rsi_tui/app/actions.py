@@ -1,0 +1,66 @@
+"""Every key of the app, once: the source of bindings, footer and help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.binding import Binding, BindingType
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing a key does."""
+
+    id: str
+    """name of the `action_` method; with `app.` one of the app's"""
+    keys: str
+    """comma-separated, in Textual's names"""
+    shown: str
+    """the keys as a person reads them"""
+    label: str
+    """a word for the footer; '' keeps it out"""
+    help: str
+    """one line for the help screen"""
+
+
+LIVE: tuple[Action, ...] = (
+    Action("app.detach", "q", "q", "Detach", "leave; the engine runs on"),
+    Action("app.help", "question_mark", "?", "Help", "this list"),
+    Action("app.detail", "enter", "enter", "Detail", "everything about the line under the cursor"),
+    Action("app.report", "r", "r", "Report", "preview of the audit report"),
+    Action("app.choose", "c", "c", "Campaigns", "choose another campaign"),
+    Action("app.pause", "p", "p", "Pause", "pause after the run at hand, or resume"),
+    Action("app.stop", "s", "s", "Stop", "end the campaign after the run at hand; asks first"),
+    Action("move('down')", "j", "j, down", "", "one line down"),
+    Action("move('up')", "k", "k, up", "", "one line up"),
+    Action("fold(False)", "l,right", "l, right", "", "open a direction"),
+    Action("fold(True)", "h,left", "h, left", "", "close a direction, or go to it"),
+    Action("move('home')", "g", "g, home", "", "to the first line"),
+    Action("move('end')", "G", "G, end", "", "to the last line"),
+)
+"""the first screen; tab goes from panel to panel"""
+
+PAGER: tuple[Action, ...] = (
+    Action("back", "escape,q", "esc, q", "Back", "back to the first screen"),
+    Action("move('down')", "j", "j, down", "", "scroll down"),
+    Action("move('up')", "k", "k, up", "", "scroll up"),
+    Action("move('home')", "g", "g, home", "", "to the beginning"),
+    Action("move('end')", "G", "G, end", "", "to the end"),
+)
+"""screens that are read and left"""
+
+ACTIONS: dict[str, tuple[Action, ...]] = {"First screen": LIVE, "Details, help, report": PAGER}
+"""all of them, by place, for the help screen"""
+
+
+def bindings(actions: tuple[Action, ...]) -> list[BindingType]:
+    """Textual's bindings for some actions, in footer order."""
+    return [Binding(a.keys, a.id, a.label, show=bool(a.label), key_display=a.shown.split(",")[0]) for a in actions]
+
+
+def help_lines() -> list[str]:
+    """The help screen's text."""
+    lines: list[str] = []
+    for place, actions in ACTIONS.items():
+        lines += [place, *(f"  {a.shown:<10} {a.help}" for a in actions), ""]
+    return lines

@@ -1,0 +1,202 @@
+"""The terminal app: watches a campaign, shows its record, leaves commands for its engine. It decides nothing.
+
+Promises: it opens at once and blocks no engine; `q`, SIGTERM and SIGHUP leave the terminal as it was;
+nothing is painted that did not change. It reads journals and logs and writes only command files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import signal
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import App
+
+from rsi_tui.app.actions import help_lines
+from rsi_tui.app.live import LiveScreen
+from rsi_tui.app.pager import Chooser, Confirm, Pager, ReportPager, page_text
+from rsi_tui.app.watch import JournalTail, LogTail, first_campaign
+from rsi_tui.audit import pages, reading
+from rsi_tui.audit.words import short_interval
+from rsi_tui.config import AppSettings, load_settings
+from rsi_tui.errors import RsiError
+from rsi_tui.journal.commands import Action, send_command
+from rsi_tui.journal.view import CampaignView, campaign_ids, list_campaigns
+from rsi_tui.locations import Home
+
+_IDS_EVERY = 3
+"""polls between looks for a first campaign in an empty home"""
+
+
+def run_app(home: Home, campaign: str | None = None) -> None:
+    """Open the app on a campaign (default: the one at work, else the newest) until the person leaves.
+
+    Raises UsageError for an unknown campaign or wrong settings, before the screen is taken over. Prints how
+    to come back.
+    """
+    if campaign is not None:
+        campaign = reading.find_campaign(home, campaign)
+    app = RsiApp(home, campaign, load_settings(home.root).app)
+    app.run()
+    print(app.farewell())
+
+
+class RsiApp(App[None]):
+    """Holds what is watched and the screens that show it."""
+
+    TITLE = "rsi"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar = []
+
+    def __init__(self, home: Home, campaign: str | None, settings: AppSettings) -> None:
+        colourless = bool(os.environ.get("NO_COLOR"))
+        super().__init__()
+        self.animation_level = "none"
+        if settings.theme or colourless:
+            self.theme = settings.theme if settings.theme in self.available_themes and not colourless else "ansi-dark"
+        self._home = home
+        self._settings = settings
+        self._wanted = campaign
+        self._tail: JournalTail | None = None
+        self._run_log: LogTail | None = None
+        self._polls = 0
+        self._live = LiveScreen(settings.log_lines)
+
+    def on_mount(self) -> None:
+        self.push_screen(self._live, callback=None)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self.exit)
+        self.call_after_refresh(self._start)
+
+    def _start(self) -> None:
+        self._open(self._wanted or first_campaign(self._home, self._ids()))
+        self.set_interval(1 / self._settings.poll_hz, self._poll)
+
+    def _ids(self) -> list[str]:
+        try:
+            return campaign_ids(self._home)
+        except RsiError as error:
+            self._live.say(str(error))
+            return []
+
+    def _open(self, campaign: str | None) -> None:
+        self._tail = self._run_log = None
+        self._live.begin()
+        if campaign is None:
+            self._live.show(CampaignView(), None)
+            return
+        paths = self._home.campaign(campaign)
+        self._tail, self._run_log = JournalTail(paths), LogTail(paths.live_log, self._settings.log_lines)
+        self._poll()
+
+    def _poll(self) -> None:
+        """Take in what is new; a damaged journal is said and watched no further."""
+        self._polls += 1
+        tail, log = self._tail, self._run_log
+        if tail is None or log is None:
+            if self._polls % _IDS_EVERY == 0 and (name := first_campaign(self._home, self._ids())):
+                self._open(name)
+            return
+        try:
+            changed = tail.poll()
+        except RsiError as error:
+            self._tail = None
+            self._live.say(str(error))
+            return
+        if changed:
+            self._live.show(tail.view, tail.engine)
+        self._live.show_log(*log.poll())
+
+    # --- keys -------------------------------------------------------------------------------------
+
+    def action_detach(self) -> None:
+        self.exit()
+
+    def action_help(self) -> None:
+        self.push_screen(Pager(Text("\n".join(help_lines()))))
+
+    def action_detail(self) -> None:
+        if self._tail is None or self._tail.view.created is None:
+            return
+        try:
+            page = pages.page(self._tail.view, self._live.selected)
+        except RsiError as error:
+            self._live.say(str(error))
+            return
+        self.push_screen(Pager(page_text(page)))
+
+    def action_report(self) -> None:
+        if self._tail is None or self._tail.view.created is None:
+            return
+        try:
+            text = reading.report(self._home, self._tail.view.id)
+        except RsiError as error:
+            self._live.say(str(error))
+            return
+        self.push_screen(ReportPager(text))
+
+    def action_choose(self) -> None:
+        try:
+            views = list_campaigns(self._home)
+        except RsiError as error:
+            self._live.say(str(error))
+            return
+        if views:
+            current = self._tail.view.id if self._tail else ""
+            self.push_screen(Chooser([(v.id, _row(v)) for v in views], current), self._chosen)
+
+    def _chosen(self, campaign: str | None) -> None:
+        if campaign is not None and (self._tail is None or campaign != self._tail.view.id):
+            self._open(campaign)
+
+    def action_pause(self) -> None:
+        if self._tail is not None:
+            self._command("resume" if self._tail.view.paused else "pause")
+
+    def action_stop(self) -> None:
+        if self._tail is not None and self._can_command():
+            question = f"Stop campaign {self._tail.view.id} after the run at hand? What is proven stays."
+            self.push_screen(Confirm(question), self._stop)
+
+    def _stop(self, yes: bool | None) -> None:
+        if yes:
+            self._command("stop")
+
+    def _can_command(self) -> bool:
+        tail = self._tail
+        if tail is None or tail.view.over:
+            self._live.say("this campaign is over")
+            return False
+        if tail.engine is None:
+            self._live.say("no engine works on this campaign, so nobody would hear it")
+            return False
+        return True
+
+    def _command(self, action: Action) -> None:
+        if self._tail is None or not self._can_command():
+            return
+        try:
+            send_command(self._tail.paths, getpass.getuser(), action)
+        except RsiError as error:
+            self._live.say(str(error))
+            return
+        self._live.say(f"asked for: {action}; the engine hears it after the run at hand")
+
+    def farewell(self) -> str:
+        """What to print when the app has closed: what goes on, and how to come back."""
+        view = self._tail.view if self._tail else None
+        if view is None or view.created is None:
+            return "rsi: nothing was watched; `rsi run WORKLOAD` starts a campaign."
+        if not view.over and self._tail is not None and self._tail.engine is not None:
+            return f"Campaign {view.id} runs on (process {self._tail.engine}); come back with `rsi attach {view.id}`."
+        return f"Campaign {view.id} is {view.state_words}; look at it again with `rsi attach {view.id}`."
+
+
+def _row(view: CampaignView) -> str:
+    speedup = view.proven_speedup()
+    proof = short_interval(speedup) if speedup is not None else "nothing proven"
+    return f"{view.id}  {view.workload}  {view.state_words}  {proof}  {view.started_at[:16].replace('T', ' ')} UTC"
