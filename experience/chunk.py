@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-CODE_LIMIT = 700
+CODE_LIMIT = 600
 """characters"""
 PROSE_LIMIT = 950
 """characters"""

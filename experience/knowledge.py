@@ -18,18 +18,21 @@ def sections(markdown: str) -> Iterator[tuple[str, str]]:
     path: list[tuple[int, str]] = []
     body: list[str] = []
     fenced = False
-    for line in [*markdown.splitlines(), "# "]:
+    for line in markdown.splitlines():
         fenced ^= bool(_FENCE.match(line))
         heading = None if fenced else _HEADING.match(line)
         if heading is None:
             body.append(line)
             continue
-        if text := "\n".join(body).strip():
-            yield " > ".join(title for _, title in path), text
+        yield from _section(path, body)
         body = []
         level = len(heading[1])
         path = [(depth, title) for depth, title in path if depth < level] + [(level, heading[2])]
-    if fenced and (text := "\n".join(body).strip()):
+    yield from _section(path, body)
+
+
+def _section(path: list[tuple[int, str]], body: list[str]) -> Iterator[tuple[str, str]]:
+    if text := "\n".join(body).strip():
         yield " > ".join(title for _, title in path), text
 
 

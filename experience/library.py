@@ -19,7 +19,7 @@ from experience import query
 from experience.conditions import Conditions, fit
 from experience.duplicates import NOT_TRIED, PROVEN, as_proposal, repeats
 from experience.encoder import Encoder, MiniLM
-from experience.errors import DamagedError, EncoderError, UnreadableJournalError
+from experience.errors import DamagedError, EncoderError, ExperienceError, UnreadableJournalError
 from experience.interface import (
     HOME,
     ExperienceLibrary,
@@ -55,7 +55,10 @@ def open_library(folder: Path, reader: Reader, encoder: Encoder | None = None) -
 
     Raises LockedError when another process has it open, ExperienceError when it can't be opened.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExperienceError(f"the experience library's folder can't be made ({error}): move what is in its way") from error
     return DirectLibrary(Store.open(folder / "experience.duckdb"), VectorTable(folder / "vectors.lance"), reader, encoder)
 
 

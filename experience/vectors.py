@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 OPTIMISE_EVERY = 20
 """writes between two calls of optimize: single additions pile up files and slow every search"""
-FARTHEST = 0.78
+FARTHEST = 0.9
 """cosine distance beyond which two texts have nothing to do with each other"""
 _TABLE = "entries"
 _IN_A_QUERY = 500
@@ -116,7 +116,10 @@ class VectorTable:
     def delete(self) -> None:
         """Throw the folder away; `open` makes an empty one."""
         self._table = None
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder.is_dir() and not self._folder.is_symlink():
+            shutil.rmtree(self._folder, ignore_errors=True)
+        else:
+            self._folder.unlink(missing_ok=True)
 
     @property
     def disk_bytes(self) -> int:

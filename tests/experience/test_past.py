@@ -1,0 +1,140 @@
+"""What was tried before: proven first, failures kept, repeats recognised, OOM reopened with room."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from experience.conditions import Conditions, fit
+from experience.interface import ExperienceLibrary
+from experience.records import CandidateRow
+from tests.experience.batches import GIB, HERE, SOFTWARE, THERE, Journals, batch, candidate
+from tests.experience.conftest import Open
+
+A, B = "20261101-1", "20261101-2"
+
+
+def library_of(open_at: Open, folder: Path, *rows: CandidateRow) -> ExperienceLibrary:
+    """One campaign a campaign id among the rows."""
+    names = sorted({row.campaign for row in rows})
+    return open_at(folder, Journals([replace(batch(n), candidates=tuple(r for r in rows if r.campaign == n)) for n in names]))
+
+
+def test_past_candidates_come_proven_here_first_then_elsewhere_then_by_fit(open_at: Open, tmp_path: Path) -> None:
+    rows = (
+        candidate(A, "c1", verdict="slower"),
+        candidate(A, "c2", verdict="failed", log_ratio=None, outcome="crashed"),
+        candidate(A, "c3", verdict="adopted", hardware=THERE),
+        candidate(A, "c4", verdict="adopted"),
+        candidate(A, "c5", verdict="refused", outcome=""),
+        candidate(A, "c6", verdict="", outcome=""),
+        candidate(B, "c1", verdict="adopted", workload_key="moe"),
+        candidate(B, "c2", verdict="slower", workload_key="moe", hardware=THERE),
+    )
+    library = library_of(open_at, tmp_path, *rows)
+    past = library.past_candidates("dense", HERE, SOFTWARE, 10)
+    assert [item.row.id for item in past] == [f"{A}/c4", f"{A}/c3", f"{B}/c1", f"{A}/c1", f"{A}/c2", f"{B}/c2"]
+    assert [item.same_workload for item in past] == [True, True, False, True, True, False]
+    assert past[0].fit == 1.0
+    assert 0 <= past[-1].fit < past[2].fit < 1
+    assert len(library.past_candidates(None, HERE, SOFTWARE, 2)) == 2
+    library.close()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "value"),
+    [
+        (Conditions("a", "cpu x", "torch 1"), Conditions("a", "cpu x", "torch 1"), 1.0),
+        (Conditions("a", "cpu x", "torch 1"), Conditions("b", "gpu y", "jax 2"), 0.0),
+        (Conditions("a", "cpu x", "torch 1"), Conditions(), 0.5),
+        (Conditions("a", "cpu x", "torch 1"), Conditions("a", "cpu x", "torch 2"), 0.75 + 0.25 * 0.5 / 3),
+        (Conditions("a", "h", "s", {"forward": 0.5, "backward": 0.5}), Conditions("b", "h", "s", {"forward": 1.0}), 0.6 + 0.4 * 0.25),
+    ],
+)
+def test_fit_is_the_documented_formula(wanted: Conditions, found: Conditions, value: float) -> None:
+    assert fit(wanted, found).value == pytest.approx(value)
+
+
+def ask(library: ExperienceLibrary, **more: object) -> list[str]:
+    values: dict[str, object] = {
+        "diff_hash": "d1", "launch_fingerprint": "l1", "base_stack": (), "workload_key": "dense", "hardware": HERE,
+        "software": SOFTWARE, "memory_limit_bytes": 2 * GIB, "techniques": ("sdpa",), "knobs": {"threads": 2},
+    } | more  # fmt: skip
+    return [row.id.split("/")[1] for row in library.duplicates(**values)]  # type: ignore[arg-type]
+
+
+def test_exact_repeats_come_before_the_same_idea_with_another_diff(open_at: Open, tmp_path: Path) -> None:
+    library = library_of(
+        open_at, tmp_path,
+        candidate(A, "c1", diff_hash="other", at="2026-11-02"),
+        candidate(A, "c2"),
+        candidate(A, "c3", diff_hash="other", techniques=("fused-adamw",)),
+    )  # fmt: skip
+    assert ask(library) == ["c2", "c1"]
+    library.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"workload_key": "moe"}, {"hardware": THERE}, {"software": "torch 3"}, {"base_stack": ("flash",)},
+        {"memory_limit_bytes": 4 * GIB}, {"diff_hash": "new", "knobs": {"threads": 4}}, {"diff_hash": "new", "techniques": ()},
+        {"diff_hash": "new", "knobs": {"threads": 2.0}},
+    ],
+)  # fmt: skip
+def test_other_conditions_or_another_change_are_no_repeat(open_at: Open, tmp_path: Path, change: dict[str, object]) -> None:
+    library = library_of(open_at, tmp_path, candidate(A, "c1"))
+    assert ask(library) == ["c1"]
+    assert ask(library, **change) == []
+    library.close()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome", "repeat"),
+    [
+        ("slower", "ok", True), ("not_proven", "ok", True), ("invalid", "ok", True), ("off_direction", "", True),
+        ("failed", "crashed", True), ("screened", "ok", True), ("screened", "timeout", True),
+        ("adopted", "ok", False), ("leaner", "ok", False), ("refused", "", False), ("", "ok", False),
+        ("failed", "not_measured", False), ("screened", "preempted", False), ("screened", "cancelled", False),
+    ],
+)  # fmt: skip
+def test_only_measured_refutations_are_repeats(open_at: Open, tmp_path: Path, verdict: str, outcome: str, repeat: bool) -> None:
+    library = library_of(open_at, tmp_path, candidate(A, "c1", verdict=verdict, outcome=outcome))
+    assert ask(library) == (["c1"] if repeat else [])
+    library.close()
+
+
+def test_a_members_bundle_does_not_refute_the_member(open_at: Open, tmp_path: Path) -> None:
+    member = candidate(A, "c1", verdict="screened", log_ratio=-0.1)
+    bundle = candidate(A, "c9", verdict="not_proven", diff_hash="both", techniques=("sdpa", "x"), bundle_of=(f"{A}/c1",))
+    library = library_of(open_at, tmp_path, member, bundle)
+    assert ask(library) == []
+    assert ask(library, diff_hash="both", techniques=("x",)) == ["c9"]
+    library.close()
+
+
+def test_out_of_memory_is_reopened_when_the_room_has_grown_by_more_than_was_asked(open_at: Open, tmp_path: Path) -> None:
+    oom = candidate(A, "c1", verdict="failed", outcome="oom", log_ratio=None, requested_bytes=GIB)
+    library = library_of(open_at, tmp_path, oom)
+    assert [bool(ask(library, memory_limit_bytes=n * GIB)) for n in (1, 2, 3, 4)] == [True, True, True, False]
+    library.close()
+
+
+def test_lessons_come_by_fit_of_conditions(library: ExperienceLibrary) -> None:
+    there = batch(B)
+    lesson = replace(there.entries[-1], hardware=THERE, text="Attention does not pay on a large GPU")
+    library.ingest(replace(there, entries=(lesson,)))
+    for hardware, first in ((HERE, A), (THERE, B)):
+        lessons = library.lessons(Conditions("dense", hardware, SOFTWARE), layer="kernel")
+        assert [hit.entry.campaign for hit in lessons][0] == first
+        assert len(lessons) == 2, "contradictions stay side by side"
+    assert library.lessons(layer="data") == []
+
+
+def test_every_record_is_found_by_its_id(shared: ExperienceLibrary) -> None:
+    stored = batch()
+    for row in (*stored.entries, *stored.candidates, *stored.trials, *stored.directions, stored.campaign):
+        assert shared.record_of(row.id) == row
+    assert shared.record_of("20261101-1/nothing") is None
