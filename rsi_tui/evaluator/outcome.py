@@ -408,7 +408,10 @@ def classify(
     if done and not raw.killed_for and (ended_by(raw) != 9):
         return _finished(raw, progress, flags)
     explanation = explain_lines(line.text for line in raw.lines)
-    if raw.killed_for == "memory" or (raw.oom_kill and (raw.killed_for or raw.exit_code != 0)):
+    if raw.killed_for == "disk":
+        facts = OutcomeFacts("crashed", "disk_full", "Ended because it wrote more than a trial may.", _tail(raw),
+                             advice="Write fewer and smaller files.")  # fmt: skip
+    elif raw.killed_for == "memory" or (raw.oom_kill and (raw.killed_for or raw.exit_code != 0)):
         facts = _out_of_memory(raw, memory_limit_bytes, explanation)
     elif raw.killed_for:
         facts = _stopped(raw, progress, expected_steps, explanation)

@@ -1,0 +1,468 @@
+"""One trial: a fresh copy of a candidate's code, one sandboxed process tree, and the facts of it.
+
+Promises: a trial sees its own copy of the tree, its output folder and the contract's inputs (read-only),
+nothing of another trial; the copy is gone when `run` returns; the checkpoint stays until it is
+discarded; frozen files are compared with what was exported. Facts come from outside the process.
+Does not promise that a run is worth anything: blocks, comparison and verdicts are other modules.
+
+    paths.trees/COMMIT              exported once, copied for each trial, never mounted
+    paths.trees/COMMIT.ID           the same after the contract's setup commands, once per candidate
+    paths.scratch/TRIAL/tree, out   of the running trial
+    paths.scratch/TRIAL/kept        its checkpoint
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from rsi_tui.contract.command import Command, render_run, render_setup
+from rsi_tui.contract.knob_files import apply_file_knobs
+from rsi_tui.contract.model import Contract
+from rsi_tui.errors import ContractError
+from rsi_tui.evaluator.outcome import OutcomeFacts, classify, explain_lines
+from rsi_tui.evaluator.progress import (
+    FINDINGS,
+    FLAG_EXTRA,
+    FLAG_MISSING,
+    Progress,
+    Timings,
+    plain,
+    read_progress,
+    timings,
+)
+from rsi_tui.journal.chain import now_utc
+from rsi_tui.journal.facts import Arm, CandidateFacts, TrialFacts, TrialKind
+from rsi_tui.launch.local import LocalLauncher
+from rsi_tui.launch.sandbox import python_mounts
+from rsi_tui.launch.spec import LaunchSpec, Mount, RawRun
+from rsi_tui.locations import CampaignPaths
+from rsi_tui.repo.frozen import changed_frozen, tree_digest
+from rsi_tui.repo.mirror import Mirror
+
+TREE, OUT = "/rsi/tree", "/rsi/out"
+"""where a trial finds its code and its output folder"""
+FROZEN = "frozen files changed: "
+"""start of the flag that names them; a finding"""
+_COLLECT_LIMIT = 32 * 2**20
+
+
+@dataclass(frozen=True)
+class TrialRequest:
+    """One execution that is asked for."""
+
+    id: str
+    candidate: CandidateFacts
+    kind: TrialKind
+    arm: Arm
+    block: str
+    slot: int
+    attempt: int
+    steps: int
+    seed: int
+    extra: str = ""
+    """perturbation of the launch: harmless change or bf16 twin"""
+    sealed: bool = False
+    """no live log"""
+    keep_checkpoint: bool = True
+
+
+@dataclass(frozen=True)
+class Instruments:
+    """What a profile trial carries besides; never in a trial that is timed."""
+
+    mounts: tuple[Mount, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    pythonpath: str = ""
+    """put before the program's own PYTHONPATH"""
+    collect: tuple[str, ...] = ()
+    """glob patterns of small files in the output folder to read afterwards"""
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What one trial left."""
+
+    facts: TrialFacts
+    checkpoint: Path | None
+    """file or folder, until it is discarded"""
+    run: RawRun
+    outputs: tuple[str, ...] = ()
+    """names in the output folder, at most 20"""
+    collected: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def findings(facts: TrialFacts) -> tuple[str, ...]:
+    """The flags of a trial that no honest run shows."""
+    return tuple(flag for flag in facts.flags if flag in FINDINGS or flag.startswith(FROZEN))
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a folder that a trial wrote to, whatever rights it set; links are not followed."""
+
+    def open_up(function: object, name: str, error: object) -> None:
+        parent = Path(name).parent
+        if parent.is_relative_to(path):
+            parent.chmod(0o700)
+        if not Path(name).is_symlink() and Path(name).is_dir():
+            Path(name).chmod(0o700)
+            shutil.rmtree(name, ignore_errors=True)
+        else:
+            Path(name).unlink(missing_ok=True)
+
+    if path.is_symlink() or not path.exists():
+        path.unlink(missing_ok=True)
+        return
+    shutil.rmtree(path, onerror=open_up)
+
+
+def _plain_content(path: Path, inside: Path) -> bool:
+    """Is this a regular file, or a folder of regular files only, that really lies inside `inside`?
+
+    A link would let a trial name a file of the evaluator as its checkpoint; a pipe would block the reader.
+    """
+    try:
+        if not path.resolve().is_relative_to(inside.resolve()):
+            return False
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode):
+            return all(stat.S_ISDIR(m) or stat.S_ISREG(m) for m in (p.lstat().st_mode for p in path.rglob("*")))
+        return stat.S_ISREG(mode)
+    except OSError:
+        return False
+
+
+class TrialRunner:
+    """Runs trials of one campaign, one at a time."""
+
+    def __init__(
+        self, contract: Contract, launcher: LocalLauncher, mirror: Mirror, paths: CampaignPaths, python: Path
+    ) -> None:
+        self.contract = contract
+        self.paths = paths
+        self.python = python
+        self._launcher = launcher
+        self._mirror = mirror
+        self._digests: dict[tuple[str, str], dict[str, str]] = {}
+        for folder in (paths.trees, paths.scratch):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    # --- trees and checkpoints
+
+    def base_tree(self, commit: str) -> Path:
+        """The exported tree of a commit, made on first use. Never to be written to."""
+        place = self.paths.trees / commit
+        if not place.is_dir():
+            half = self.paths.trees / f".{commit}.{os.getpid()}"
+            remove_tree(half)
+            self._mirror.export(commit, half)
+            half.rename(place)
+        return place
+
+    def checkpoint_of(self, trial: str) -> Path | None:
+        """The checkpoint of a trial that was run before, None when it is gone."""
+        kept = self._folder(trial) / "kept"
+        return next(iter(kept.iterdir()), None) if kept.is_dir() else None
+
+    def discard(self, trial: str | TrialResult) -> None:
+        """Delete all that a trial left; nothing happens when it is gone already."""
+        remove_tree(self._folder(trial if isinstance(trial, str) else trial.facts.id))
+
+    def discard_file(self, checkpoint: Path) -> None:
+        """Delete the trial's folder that holds this checkpoint."""
+        if checkpoint.parent.name == "kept" and checkpoint.parent.parent.parent == self.paths.scratch:
+            remove_tree(checkpoint.parent.parent)
+
+    def _folder(self, trial: str) -> Path:
+        if not re.fullmatch(r"[\w.-]+", trial) or trial.startswith("."):
+            raise ValueError(f"{trial!r} is no trial id")
+        return self.paths.scratch / trial
+
+    # --- running
+
+    def run(
+        self, request: TrialRequest, cancel: threading.Event | None = None, instruments: Instruments | None = None
+    ) -> TrialResult:
+        """Run one trial to its end and say what became of it.
+
+        Raises ContractError when command or knobs can't be rendered or a file knob does not fit the
+        tree, SandboxError when the sandbox can't be built. A failing program is a result, no error.
+        """
+        began, started_at = time.monotonic(), now_utc()
+        self.discard(request.id)
+        folder = self._folder(request.id)
+        tree, out = folder / "tree", folder / "out"
+        out.mkdir(parents=True, mode=0o700)
+        try:
+            failed = self._set_up(request.candidate, cancel)
+            if failed is not None:
+                return self._result(request, failed, started_at, began, out, OutcomeFacts("crashed"))
+            return self._run_in(request, tree, out, cancel, instruments or Instruments(), started_at, began)
+        except BaseException:
+            remove_tree(folder)
+            raise
+        finally:
+            remove_tree(tree)
+            remove_tree(out)
+
+    def _run_in(
+        self,
+        request: TrialRequest,
+        tree: Path,
+        out: Path,
+        cancel: threading.Event | None,
+        instruments: Instruments,
+        started_at: str,
+        began: float,
+    ) -> TrialResult:
+        frozen = self._copy(request.candidate, tree)
+        command = render_run(
+            self.contract,
+            knobs=request.candidate.knobs,
+            steps=request.steps,
+            seed=request.seed,
+            out=OUT,
+            extra=request.extra,
+            python=str(self.python),
+        )
+        mounts = (*self._mounts(tree, out), *self._inputs(tree), *instruments.mounts)
+        live_log = None if request.sealed else self.paths.live_log
+        raw = self._launcher.run(self._spec(command, mounts, live_log, instruments), cancel)
+        changed = changed_frozen(frozen, tree, self.contract)
+        collected = self._collect(out, instruments.collect)
+        return self._result(request, raw, started_at, began, out, None, changed, collected)
+
+    def _copy(self, candidate: CandidateFacts, tree: Path) -> dict[str, str]:
+        """A writable copy with the candidate's file knobs; returns the digests of its frozen files."""
+        shutil.copytree(self._prepared(candidate), tree, symlinks=True)
+        apply_file_knobs(self.contract, candidate.knobs, tree)
+        values = repr([candidate.knobs.get(k.name, k.default) for k in self.contract.knobs if k.file or k.global_])
+        key = (self._prepared(candidate).name, values)
+        if key not in self._digests:
+            self._digests[key] = tree_digest(tree, self.contract)
+        return self._digests[key]
+
+    def _spec(
+        self, command: Command, mounts: tuple[Mount, ...], live_log: Path | None, instruments: Instruments | None = None
+    ) -> LaunchSpec:
+        launch = self.contract.launch
+        env = {**self._environment(), **command.env}
+        if instruments is not None:
+            env |= instruments.env
+            if instruments.pythonpath:
+                env["PYTHONPATH"] = ":".join(filter(None, (instruments.pythonpath, env.get("PYTHONPATH", ""))))
+        argv = command.argv
+        if command.preloads:
+            # Set for the program alone: the sandbox's own shell runs without it.
+            argv = ("/usr/bin/env", f"LD_PRELOAD={':'.join(command.preloads)}", *argv)
+        return LaunchSpec(
+            argv=argv,
+            cwd=str(PurePosixPath(TREE) / launch.workdir),
+            mounts=mounts,
+            env=env,
+            timeout_s=launch.timeout_s,
+            memory_limit_bytes=launch.memory_limit_bytes,
+            gpus=launch.gpus_per_node > 0,
+            live_log=live_log,
+        )
+
+    def _environment(self) -> dict[str, str]:
+        """What every trial has, before the contract's own; nothing is inherited from ours."""
+        return {
+            "PATH": f"{self.python.parent}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": "/tmp",
+            "TMPDIR": "/tmp",
+            "USER": "nobody",
+            "LOGNAME": "nobody",
+            "LANG": "C.UTF-8",
+            "PYTHONNOUSERSITE": "1",
+            "PYTHONHASHSEED": "0",
+        }
+
+    def _mounts(self, tree: Path, out: Path) -> tuple[Mount, ...]:
+        return (*python_mounts(self.python), Mount(tree, TREE, writable=True), Mount(out, OUT, writable=True))
+
+    def _inputs(self, tree: Path) -> tuple[Mount, ...]:
+        """The contract's input files at their own places. In the sandbox each needs a place to be mounted on."""
+        mounts = []
+        for pattern in self.contract.launch.inputs:
+            root = Path("/") if pattern.startswith("/") else self.contract.path
+            found = sorted(root.glob(pattern.lstrip("/")))
+            if not found:
+                raise ContractError(f"workload.toml: [launch] inputs: nothing is at {pattern!r}; correct it or bring the file.")
+            for name in found:
+                if not name.is_relative_to(self.contract.path):
+                    mounts.append(Mount(name.resolve(), str(name)))
+                    continue
+                inner = name.relative_to(self.contract.path)
+                if self._launcher.sandboxed:
+                    _make_place(tree / inner, name.is_dir())
+                mounts.append(Mount(name.resolve(), f"{TREE}/{inner.as_posix()}"))
+        return tuple(mounts)
+
+    # --- setup commands, once per candidate
+
+    def _prepared(self, candidate: CandidateFacts) -> Path:
+        if not self.contract.launch.setup:
+            return self.base_tree(candidate.commit)
+        return self.paths.trees / f"{candidate.commit}.{candidate.id}"
+
+    def _set_up(self, candidate: CandidateFacts, cancel: threading.Event | None) -> RawRun | None:
+        """Run the contract's setup commands unless it was done; returns the run of the one that failed."""
+        place = self._prepared(candidate)
+        if place.is_dir():
+            return None
+        folder = self._folder(f"setup-{candidate.id}")
+        remove_tree(folder)
+        tree, out = folder / "tree", folder / "out"
+        out.mkdir(parents=True, mode=0o700)
+        try:
+            shutil.copytree(self.base_tree(candidate.commit), tree, symlinks=True)
+            apply_file_knobs(self.contract, candidate.knobs, tree)
+            for command in render_setup(self.contract, python=str(self.python)):
+                raw = self._launcher.run(self._spec(command, self._mounts(tree, out), self.paths.live_log), cancel)
+                if raw.exit_code != 0 or raw.killed_for:
+                    return raw
+            tree.rename(place)
+            return None
+        finally:
+            remove_tree(folder)
+
+    # --- facts
+
+    def _keep(self, request: TrialRequest, out: Path) -> Path | None:
+        """Move the checkpoint to its own place; None when there is none that can be trusted to be plain data."""
+        folder = out.parent
+        named = self.contract.launch.checkpoint
+        for name, value in (("out", OUT), ("steps", str(request.steps)), ("seed", str(request.seed))):
+            named = named.replace("{" + name + "}", value)
+        inside = PurePosixPath(TREE, self.contract.launch.workdir, named)
+        root, base = (out, OUT) if inside.is_relative_to(OUT) else (folder / "tree", TREE)
+        if not inside.is_relative_to(base):
+            return None
+        path = root / inside.relative_to(base)
+        if not _plain_content(path, root):
+            return None
+        kept = folder / "kept"
+        kept.mkdir(mode=0o700)
+        return path.rename(kept / (path.name or "checkpoint"))
+
+    def _collect(self, out: Path, patterns: Sequence[str]) -> dict[str, bytes]:
+        found = {}
+        for pattern in patterns:
+            for path in sorted(out.glob(pattern)):
+                if _plain_content(path, out) and path.is_file() and path.stat().st_size <= _COLLECT_LIMIT:
+                    found[path.name] = path.read_bytes()
+        return found
+
+    def _result(
+        self,
+        request: TrialRequest,
+        raw: RawRun,
+        started_at: str,
+        began: float,
+        out: Path,
+        forced: OutcomeFacts | None,
+        changed: Sequence[str] = (),
+        collected: Mapping[str, bytes] | None = None,
+    ) -> TrialResult:
+        progress = read_progress(raw.lines, self.contract.launch.progress)
+        outputs = tuple(sorted(entry.name for entry in out.iterdir()))[:20] if out.is_dir() else ()
+        checkpoint = self._keep(request, out)
+        outcome = classify(
+            raw,
+            progress,
+            expected_steps=request.steps,
+            memory_limit_bytes=self.contract.launch.memory_limit_bytes,
+            checkpoint_found=checkpoint is not None,
+        )
+        if forced is not None:
+            outcome = _setup_failed(raw, outcome)
+        flags = (*outcome.flags, *((FROZEN + ", ".join(changed[:5]),) if changed else ()), *raw.flags)
+        if outcome.outcome != "ok" or not request.keep_checkpoint:
+            remove_tree(out.parent / "kept")
+            checkpoint = None
+        objective = self.contract.objective
+        times = timings(progress, raw.wall_s, objective.warmup, request.steps, objective.amortise_over)
+        facts = _facts(request, raw, outcome, progress, times if outcome.outcome == "ok" else None, started_at)
+        facts = facts.model_copy(update={"flags": flags, "engine_s": max(0.0, time.monotonic() - began - raw.wall_s)})
+        return TrialResult(facts, checkpoint, raw, outputs, collected or {})
+
+
+def _setup_failed(raw: RawRun, outcome: OutcomeFacts) -> OutcomeFacts:
+    if outcome.outcome in ("cancelled", "oom", "timeout", "preempted", "not_measured"):
+        return OutcomeFacts(outcome.outcome, outcome.cause, f"In a setup command: {outcome.detail}", outcome.telling_lines)
+    why = explain_lines(line.text for line in raw.lines)
+    return OutcomeFacts("crashed", why.cause, f"A setup command failed: {why.root_cause}", why.evidence, why.facts)
+
+
+def _make_place(path: Path, folder: bool) -> None:
+    """An empty file or folder to mount on, where there is nothing yet."""
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if folder:
+        path.mkdir()
+    else:
+        path.touch()
+
+
+def _facts(
+    request: TrialRequest, raw: RawRun, outcome: OutcomeFacts, progress: Progress, times: Timings | None, started_at: str
+) -> TrialFacts:
+    """A failed trial has no metric: times and loss are None."""
+    return TrialFacts(
+        id=request.id,
+        candidate=request.candidate.id,
+        kind=request.kind,
+        arm=request.arm,
+        block=request.block,
+        slot=request.slot,
+        attempt=request.attempt,
+        steps=request.steps,
+        outcome=outcome.outcome,
+        cause=outcome.cause,
+        detail=outcome.detail,
+        telling_lines=outcome.telling_lines,
+        exit_code=raw.exit_code,
+        signal=raw.signal,
+        started_at=started_at,
+        wall_s=raw.wall_s,
+        startup_s=times.startup_s if times else None,
+        step_s=times.step_s if times else None,
+        teardown_s=times.teardown_s if times else None,
+        score_s=times.score_s if times else None,
+        peak_bytes=raw.peak_bytes,
+        memory_source=raw.memory_source,
+        requested_bytes=outcome.requested_bytes,
+        foreign_load=raw.foreign_load,
+        final_loss=progress.final_loss if outcome.outcome == "ok" else None,
+    )
+
+
+def preflight(contract: Contract, result: TrialResult) -> str:
+    """What a first short trial says is wrong with the contract, in one sentence; '' when nothing is."""
+    facts, raw = result.facts, result.run
+    progress = read_progress(raw.lines, contract.launch.progress)
+    shown = [plain(line.text).strip()[:120] for line in raw.lines if plain(line.text).strip()][:3]
+    first = " | ".join(shown) or "(no output)"
+    if facts.outcome in ("ok", "cancelled"):
+        return ""
+    if raw.exit_code in (126, 127) or (raw.exit_code and not progress.steps and raw.wall_s < 1 and len(raw.lines) < 3):
+        return f"The command does not start (exit code {raw.exit_code}): {first}; correct [launch] command in workload.toml."
+    if raw.exit_code == 0 and facts.steps and not progress.steps:
+        return f"The progress pattern {contract.launch.progress!r} never matches; the output begins: {first}; correct [launch] progress."
+    if raw.exit_code == 0 and (FLAG_MISSING in facts.flags or FLAG_EXTRA in facts.flags):
+        return f"Asked for {facts.steps} steps, the program printed {len(progress.steps)} progress lines; {{steps}} must set their number."
+    if raw.exit_code == 0 and facts.cause == "checkpoint_error":
+        there = ", ".join(result.outputs) or "nothing"
+        return f"No checkpoint appears at {contract.launch.checkpoint}; the output folder holds {there}; correct [launch] checkpoint."
+    said = facts.telling_lines[-1] if facts.telling_lines else first
+    return f"The program does not run as it is: {facts.detail} ({said[:200]})"
