@@ -62,9 +62,13 @@ class LiveScreen(Screen[None]):
     LiveScreen #start { display: none; height: 1fr; padding: 1 2; }
     LiveScreen.-empty #start { display: block; }
     LiveScreen.-empty #body { display: none; }
+    LiveScreen.-over #log { display: none; }
+    LiveScreen.-over #body { grid-size: 2 2; grid-rows: 1fr 8; }
     LiveScreen.-wide #body { grid-size: 2 3; grid-columns: 3fr 2fr; grid-rows: 1fr 1fr 2fr; }
     LiveScreen.-wide #loops { column-span: 1; row-span: 3; }
     LiveScreen.-wide #log { column-span: 1; }
+    LiveScreen.-wide.-over #body { grid-size: 2 2; grid-rows: 1fr 1fr; }
+    LiveScreen.-wide.-over #loops { row-span: 2; }
     """
 
     def __init__(self, log_lines: int) -> None:
@@ -105,6 +109,7 @@ class LiveScreen(Screen[None]):
         """Bring everything up to a view."""
         self._view, self._engine = view, engine
         self.set_class(view.created is None, "-empty")
+        self.set_class(view.over, "-over")
         self._show_head()
         if view.created is None:
             return

@@ -1,0 +1,215 @@
+"""The app by its own driver: what each screen shows, what each key does."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rsi_tui.app.actions import LIVE, PAGER
+from rsi_tui.app.main import RsiApp, run_app
+from rsi_tui.app.watch import LogTail
+from rsi_tui.config import AppSettings, load_settings
+from rsi_tui.errors import UsageError
+from rsi_tui.journal import events as ev
+from rsi_tui.journal.chain import JournalWriter
+from rsi_tui.journal.commands import take_commands
+from rsi_tui.locations import Home
+from tests.support.story import story, write_home, write_story
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+FAST = AppSettings(poll_hz=20)
+
+
+def text_of(app: RsiApp) -> str:
+    """The screen as text, times replaced."""
+    lines = [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
+    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "TIME", "\n".join(lines)) + "\n"
+
+
+def app_on(home: Home, campaign: str | None = None) -> RsiApp:
+    return RsiApp(home, campaign, FAST)
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (200, 50)])
+@pytest.mark.parametrize("stage", ["searching", "finished"])
+async def test_the_first_screen_looks_as_it_should(tmp_path: Path, size: tuple[int, int], stage: str) -> None:
+    app = app_on(write_home(tmp_path, until=stage))  # type: ignore[arg-type]
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause(0.3)
+        seen = text_of(app)
+    expected = SNAPSHOTS / f"{stage}-{size[0]}x{size[1]}.txt"
+    if os.environ.get("RSI_UPDATE_SNAPSHOTS"):
+        expected.parent.mkdir(exist_ok=True)
+        expected.write_text(seen.replace(str(tmp_path), "HOME"))
+    assert seen == expected.read_text()
+    assert all(len(line) <= size[0] for line in seen.splitlines())
+
+
+async def test_an_empty_home_says_how_to_start_and_takes_up_the_first_campaign(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    app = app_on(home)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause(0.2)
+        assert "rsi run WORKLOAD" in text_of(app)
+        write_story(home.campaign("c1").journal, campaign="c1", until="baselined")
+        await pilot.pause(0.6)
+        assert "dense-single" in text_of(app)
+        assert "rsi run WORKLOAD    start" not in text_of(app)
+
+
+async def test_a_running_campaign_is_followed(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    paths = home.campaign("c")
+    app = app_on(home, "c")
+    with JournalWriter.open(paths.journal) as journal:
+        bodies = list(story("c", until="verifying"))
+        for body in bodies[:6]:
+            journal.append(body)
+        async with app.run_test(size=(100, 30)) as pilot:
+            await pilot.pause(0.3)
+            assert "baseline: 119 ms a step" in text_of(app)
+            for body in bodies[6:]:
+                journal.append(body)
+            await pilot.pause(0.4)
+            seen = text_of(app)
+            assert "1.93x faster (99 % interval 1.79 to 2.07)" in seen
+            journal.append(
+                ev.TrialStarted(trial="t99", candidate="c6", kind="claim", arm="candidate", block="k", slot=1, of=16, attempt=1)
+            )
+            paths.live_log.write_bytes(b"\x1b[31mstep 1 loss 8.3\x1b[0m\x07\nstep 2 loss \xff8.2\nstep 3")
+            await pilot.pause(0.4)
+            seen = text_of(app)
+            assert "running: t99 of c6 (claim, run 2 of 16)" in seen
+            assert "step 1 loss 8.3" in seen
+            assert "step 3" not in seen
+            assert app.farewell().startswith("Campaign c runs on (process ")
+
+
+async def test_pause_and_stop_leave_commands_for_the_engine(tmp_path: Path) -> None:
+    home = write_home(tmp_path, campaign="c", until="searching")
+    app = app_on(home)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause(0.2)
+        await pilot.press("p")
+        await pilot.pause(0.1)
+        assert "no engine works on this campaign" in text_of(app)
+        assert take_commands(home.campaign("c")) == []
+        with JournalWriter.open(home.campaign("c").journal) as journal:
+            await pilot.pause(0.2)
+            await pilot.press("p")
+            await pilot.press("s", "n")
+            assert [c.action for c in take_commands(home.campaign("c"))] == ["pause"]
+            journal.append(ev.StateChanged(state="paused"))
+            await pilot.pause(0.2)
+            assert "searching (paused)" in text_of(app)
+            await pilot.press("p")
+            await pilot.press("s", "y")
+            assert [c.action for c in take_commands(home.campaign("c"))] == ["resume", "stop"]
+
+
+async def test_keys_walk_the_tree_and_open_what_lies_under_the_cursor(tmp_path: Path) -> None:
+    app = app_on(write_home(tmp_path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause(0.2)
+        await pilot.press("g", "j", "j", "enter")
+        await pilot.pause(0.1)
+        seen = text_of(app)
+        assert "c1: Scaled-dot-product attention" in seen
+        assert "predicted -17.3 % step time, screened -16.4 %" in seen
+        await pilot.press("G")
+        await pilot.pause(0.1)
+        assert "t22 screen ok" in text_of(app)
+        await pilot.press("escape", "h", "h")
+        await pilot.pause(0.1)
+        assert "c1 promoted" not in text_of(app).split("Adopted")[0]
+        await pilot.press("question_mark")
+        await pilot.pause(0.1)
+        assert "leave; the engine runs on" in text_of(app)
+        await pilot.press("q", "r")
+        await pilot.pause(1.0)
+        assert "Trust level A" in text_of(app)
+
+
+async def test_another_campaign_can_be_chosen(tmp_path: Path) -> None:
+    home = write_home(tmp_path, campaign="old", until="baselined")
+    write_story(home.campaign("new").journal, campaign="new")
+    app = app_on(home)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause(0.2)
+        await pilot.press("c", "j", "enter")
+        await pilot.pause(0.2)
+        assert "Campaign old" in app.farewell()
+        assert "nothing proven yet" in text_of(app)
+        assert "c6" not in text_of(app)
+
+
+async def test_a_damaged_journal_is_said_and_does_not_end_the_app(tmp_path: Path) -> None:
+    home = write_home(tmp_path, campaign="c", until="baselined")
+    app = app_on(home)
+    async with app.run_test(size=(120, 24)) as pilot:
+        await pilot.pause(0.2)
+        with home.campaign("c").journal.open("ab") as file:
+            file.write(b"{}\n")
+        await pilot.pause(0.3)
+        assert "damaged" in text_of(app)
+        await pilot.press("p", "s", "r", "enter")
+        await pilot.pause(0.2)
+        assert app.is_running
+
+
+async def test_a_quiet_campaign_paints_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = app_on(write_home(tmp_path, until="searching"))
+    painted: list[object] = []
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause(0.3)
+        monkeypatch.setattr(app, "_display", lambda screen, renderable: painted.append(renderable))
+        await pilot.pause(0.5)
+    assert painted == []
+
+
+def test_every_key_is_bound_once_on_its_screen() -> None:
+    for actions in (LIVE, PAGER):
+        keys = [key for action in actions for key in action.keys.split(",")]
+        assert len(keys) == len(set(keys))
+        assert all(action.help for action in actions)
+
+
+def test_a_log_that_begins_anew_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "live.log"
+    tail = LogTail(path, keep=3)
+    assert tail.poll() == (False, [])
+    path.write_text("a\nb\nc\nd\nhal")
+    assert tail.poll() == (True, ["a", "b", "c", "d"])
+    assert list(tail.lines) == ["b", "c", "d"]
+    with path.open("a") as file:
+        file.write("f\n")
+    assert tail.poll() == (False, ["half"])
+    path.write_text("x\n")
+    assert tail.poll() == (True, ["x"])
+
+
+def test_an_unknown_campaign_or_setting_is_one_sentence_before_the_screen_opens(tmp_path: Path) -> None:
+    home = write_home(tmp_path)
+    with pytest.raises(UsageError, match="nearest is 20261130-1"):
+        run_app(home, "20261130-9")
+    for text, message in (("[app]\nthem = 'x'", "app.theme"), ("[app]\npoll_hz = 99", "poll_hz"), ("[app", "no TOML")):
+        (tmp_path / "config.toml").write_text(text)
+        with pytest.raises(UsageError, match=message):
+            load_settings(tmp_path)
+    (tmp_path / "config.toml").write_text("[app]\ntheme = 'nord'")
+    assert load_settings(tmp_path).app.theme == "nord"
+
+
+def test_nothing_heavy_is_imported() -> None:
+    code = (
+        "import sys, rsi_tui.app.main, rsi_tui.app.plain, rsi_tui.audit.reading;"
+        "print(sorted({'torch','sentence_transformers','lancedb','duckdb','anthropic','botorch','ray','numpy','scipy','jinja2'}"
+        " & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
