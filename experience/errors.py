@@ -17,7 +17,11 @@ class LockedError(ExperienceError):
 
 
 class DamagedError(ExperienceError):
-    """A file of the library can't be read; the journals rebuild it."""
+    """The vectors can't be read; the tables rebuild them."""
+
+
+class TablesDamagedError(ExperienceError):
+    """The tables can't be read; the journals rebuild them."""
 
 
 class EncoderError(ExperienceError):

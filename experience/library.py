@@ -19,7 +19,7 @@ from experience import query
 from experience.conditions import Conditions, fit
 from experience.duplicates import NOT_TRIED, PROVEN, as_proposal, repeats
 from experience.encoder import Encoder, MiniLM
-from experience.errors import DamagedError, EncoderError, ExperienceError, UnreadableJournalError
+from experience.errors import DamagedError, EncoderError, ExperienceError, TablesDamagedError, UnreadableJournalError
 from experience.interface import (
     HOME,
     ExperienceLibrary,
@@ -59,7 +59,11 @@ def open_library(folder: Path, reader: Reader, encoder: Encoder | None = None) -
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ExperienceError(f"the experience library's folder can't be made ({error}): move what is in its way") from error
-    return DirectLibrary(Store.open(folder / "experience.duckdb"), VectorTable(folder / "vectors.lance"), reader, encoder)
+    tables, vectors = folder / "experience.duckdb", VectorTable(folder / "vectors.lance")
+    try:
+        return DirectLibrary(Store.open(tables), vectors, reader, encoder)
+    except TablesDamagedError as damage:
+        return DirectLibrary(Store.open_anew(tables, damage), vectors, reader, encoder)
 
 
 class DirectLibrary:

@@ -14,7 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from experience.conditions import Conditions, Fit, fit
+from experience.encoder import DIMENSIONS
 from experience.interface import Hit
 from experience.records import Entry
 from experience.vectors import Found
@@ -71,26 +75,32 @@ def score(
     return sorted(scored, key=lambda item: (-item.score, item.entry.id))
 
 
-def similarity(one: Scored, other: Scored) -> float:
-    """Cosine of the vectors, or the share of common words where one has none; 0..1."""
-    if one.vector is not None and other.vector is not None:
-        return max(0.0, sum(a * b for a, b in zip(one.vector, other.vector, strict=True)))
-    a, b = set(words_of(one.entry.text)), set(words_of(other.entry.text))
-    return len(a & b) / max(1, len(a | b))
+def similarities(scored: Sequence[Scored]) -> NDArray[np.float32]:
+    """Likeness of each pair, 0..1 [n, n]: cosine of the vectors, or share of common words where one has none."""
+    vectors = np.array([item.vector or (0.0,) * DIMENSIONS for item in scored], np.float32).reshape(-1, DIMENSIONS)
+    like: NDArray[np.float32] = np.clip(vectors @ vectors.T, 0.0, 1.0)
+    words = {n: set(words_of(item.entry.text)) for n, item in enumerate(scored) if item.vector is None}
+    for n, here in words.items():
+        for m, item in enumerate(scored):
+            there = words[m] if m in words else set(words_of(item.entry.text))
+            like[n, m] = like[m, n] = len(here & there) / max(1, len(here | there))
+    return like
 
 
 def diverse(scored: Sequence[Scored], limit: int) -> list[Scored]:
     """The first `limit` by maximal marginal relevance."""
-    rest = list(scored)
-    chosen: list[Scored] = []
-    closest = dict.fromkeys((item.entry.id for item in rest), 0.0)
-    while rest and len(chosen) < limit:
-        best = max(rest, key=lambda i: RELEVANCE_WEIGHT * i.score - (1 - RELEVANCE_WEIGHT) * closest[i.entry.id])
-        rest.remove(best)
+    if not scored:
+        return []
+    like = similarities(scored)
+    gain = RELEVANCE_WEIGHT * np.array([item.score for item in scored], np.float32)
+    closest = np.zeros(len(scored), np.float32)
+    chosen: list[int] = []
+    while len(chosen) < min(limit, len(scored)):
+        best = int(np.argmax(gain - (1 - RELEVANCE_WEIGHT) * closest))
         chosen.append(best)
-        for item in rest:
-            closest[item.entry.id] = max(closest[item.entry.id], similarity(best, item))
-    return chosen
+        gain[best] = -np.inf
+        closest = np.maximum(closest, like[best])
+    return [scored[n] for n in chosen]
 
 
 def why(item: Scored, text: str, handicap: str) -> str:

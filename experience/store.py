@@ -15,7 +15,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from experience.errors import ExperienceError, LockedError
+from experience.errors import ExperienceError, LockedError, TablesDamagedError
 from experience.interface import Head
 from experience.migrations import MIGRATIONS
 from experience.records import Batch, CampaignRow, CandidateRow, DirectionRow, Entry, TrialRow
@@ -47,15 +47,20 @@ class Store:
     @classmethod
     def open(cls, path: Path) -> Store:
         """Open or create; LockedError when another process has it, ExperienceError when it can't be opened."""
-        note = ""
+        if not path.exists():
+            _log_of(path).unlink(missing_ok=True)  # a log without its file belongs to nothing
         try:
-            connection = _connect(path)
-        except _Damaged as damage:
-            path.replace(path.with_name(path.name + ".damaged"))
-            path.with_name(path.name + ".wal").unlink(missing_ok=True)
-            note = f"the library's tables were damaged ({damage}) and are being rebuilt from the journals"
-            connection = _connect(path)
-        return cls(path, connection, note)
+            return cls(path, _connect(path), "")
+        except TablesDamagedError as damage:
+            return cls.open_anew(path, damage)
+
+    @classmethod
+    def open_anew(cls, path: Path, damage: TablesDamagedError) -> Store:
+        """Set a damaged file aside and open an empty one."""
+        path.replace(path.with_name(path.name + ".damaged"))
+        _log_of(path).unlink(missing_ok=True)
+        note = f"the library's tables were damaged ({damage}) and were rebuilt from the journals."
+        return cls(path, _connect(path), note)
 
     def close(self) -> None:
         """Write everything into the file and let go of it."""
@@ -129,7 +134,7 @@ class Store:
 
     def heads(self) -> dict[str, Head]:
         """campaign -> where its stored rows end."""
-        rows = self._connection.execute("SELECT campaign, last_seq, head FROM heads").fetchall()
+        rows = self._read("SELECT campaign, last_seq, head FROM heads")
         return {row[0]: Head(*row) for row in rows}
 
     def select(self, kind: type[Row], where: str = "true", values: Sequence[object] = (), tail: str = "") -> list[Row]:
@@ -137,8 +142,7 @@ class Store:
         names = [field.name for field in fields(kind)]
         columns = ", ".join(f'"{name}"' for name in names)  # quoted: `at` is a keyword
         sql = f"SELECT {columns} FROM {_TABLE_OF[kind]} WHERE {where} {tail}"
-        found = self._connection.execute(sql, list(values)).fetchall()
-        return [kind(**_deep(dict(zip(names, row, strict=True)))) for row in found]
+        return [kind(**_deep(dict(zip(names, row, strict=True)))) for row in self._read(sql, values)]
 
     def entries_by_id(self, ids: Sequence[str]) -> dict[str, Entry]:
         """id -> entry, those that exist."""
@@ -146,20 +150,33 @@ class Store:
 
     def counts(self) -> dict[str, int]:
         """table -> rows."""
-        return {table: self._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES}
+        return {table: self._read(f"SELECT count(*) FROM {table}")[0][0] for table in TABLES}
 
     def entry_counts(self) -> dict[str, int]:
         """kind -> entries."""
-        return dict(self._connection.execute("SELECT kind, count(*) FROM entries GROUP BY kind ORDER BY kind").fetchall())
+        rows = self._read("SELECT kind, count(*) FROM entries GROUP BY kind ORDER BY kind")
+        return {row[0]: row[1] for row in rows}
 
     def contents(self) -> dict[str, list[tuple[object, ...]]]:
         """Every row of every table in a fixed order: equal contents mean equal libraries."""
         tables = [*TABLES, "heads"]
-        return {t: self._connection.execute(f"SELECT * FROM {t} ORDER BY ALL").fetchall() for t in tables}
+        return {table: self._read(f"SELECT * FROM {table} ORDER BY ALL") for table in tables}
+
+    def _read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        import duckdb
+
+        try:
+            rows: list[tuple[Any, ...]] = self._connection.execute(sql, list(values)).fetchall()
+        except duckdb.Error as error:
+            reason = str(error).splitlines()[0]
+            raise TablesDamagedError(
+                f"the library's tables can't be read ({reason}): move {self._path} away, the next start rebuilds it"
+            ) from error
+        return rows
 
 
-class _Damaged(Exception):
-    """The file is no database or can't be replayed."""
+def _log_of(path: Path) -> Path:
+    return path.with_name(path.name + ".wal")
 
 
 class _Transaction:
@@ -186,10 +203,14 @@ def _connect(path: Path) -> Any:
     """A connection with the schema in place."""
     import duckdb
 
+    connection = None
     try:
         connection = duckdb.connect(str(path), config={"threads": 1, "memory_limit": "512MB"})
         _migrate(connection)
+        return connection
     except duckdb.Error as error:
+        if connection is not None:
+            connection.close()
         message = str(error).splitlines()[0]
         if holder := _HOLDER.search(str(error)):
             raise LockedError(
@@ -201,8 +222,7 @@ def _connect(path: Path) -> Any:
             raise LockedError(f"the experience library in {path.parent} is open in another process.", None) from error
         if "Cannot open file" in message or "No space left" in message or not path.exists():
             raise ExperienceError(f"the experience library can't be opened: {message}") from error
-        raise _Damaged(message) from error
-    return connection
+        raise TablesDamagedError(message) from error
 
 
 def _migrate(connection: Any) -> None:

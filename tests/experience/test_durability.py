@@ -44,8 +44,9 @@ def closed(open_at: Open, tmp_path: Path) -> tuple[Path, object]:
     return tmp_path / "library", before
 
 
-def overwrite(path: Path, content: bytes) -> None:
+def overwrite(path: Path, content: bytes, at: int = 0) -> None:
     with path.open("r+b") as file:
+        file.seek(at)
         file.write(content)
 
 
@@ -67,6 +68,7 @@ def test_nothing_is_replayed_when_nothing_is_missing(open_at: Open, closed: tupl
         ("a file instead of vectors", lambda folder: (shutil.rmtree(folder / "vectors.lance"), (folder / "vectors.lance").touch())),
         ("deleted tables", lambda folder: (folder / "experience.duckdb").unlink()),
         ("overwritten tables", lambda folder: overwrite(folder / "experience.duckdb", os.urandom(20_000))),
+        ("overwritten rows", lambda folder: overwrite(folder / "experience.duckdb", os.urandom(500_000), 12_288)),
         ("empty tables", lambda folder: (folder / "experience.duckdb").write_bytes(b"")),
         ("random log", lambda folder: (folder / "experience.duckdb.wal").write_bytes(os.urandom(500))),
         ("everything", shutil.rmtree),
@@ -90,14 +92,16 @@ def killed(folder: Path) -> None:
     assert subprocess.run([sys.executable, "-c", script, str(folder)], check=False).returncode == 9
 
 
-@pytest.mark.parametrize("damage", ["none", "cut", "flipped"])
+@pytest.mark.parametrize("damage", ["none", "cut", "flipped", "orphaned"])
 def test_a_damaged_log_loses_nothing(open_at: Open, closed: tuple[Path, object], damage: str) -> None:
     folder, _ = closed
     killed(folder)
     log = folder / "experience.duckdb.wal"
     data = log.read_bytes()
     middle = len(data) // 2
-    changed = {"none": data, "cut": data[:middle], "flipped": data[:middle] + bytes(b ^ 255 for b in data[middle:])}
+    if damage == "orphaned":
+        (folder / "experience.duckdb").unlink()
+    changed = {"none": data, "orphaned": data, "cut": data[:middle], "flipped": data[:middle] + bytes(b ^ 255 for b in data[middle:])}
     log.write_bytes(changed[damage])
     everything = [batch("20261101-1"), batch("20261101-2"), batch("20261101-3")]
     library = open_at(folder, Journals(everything, [NOTE]))

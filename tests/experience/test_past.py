@@ -128,7 +128,7 @@ def test_lessons_come_by_fit_of_conditions(library: ExperienceLibrary) -> None:
     library.ingest(replace(there, entries=(lesson,)))
     for hardware, first in ((HERE, A), (THERE, B)):
         lessons = library.lessons(Conditions("dense", hardware, SOFTWARE), layer="kernel")
-        assert [hit.entry.campaign for hit in lessons][0] == first
+        assert lessons[0].entry.campaign == first
         assert len(lessons) == 2, "contradictions stay side by side"
     assert library.lessons(layer="data") == []
 

@@ -86,7 +86,7 @@ def test_fit_of_conditions_changes_the_order(open_at: Open, tmp_path: Path) -> N
     library = open_at(tmp_path, Journals(two_machines()))
     for hardware, first in ((HERE, "20261102-1"), (THERE, "20261102-2")):
         hits = library.search("activation checkpointing", conditions=Conditions("dense", hardware, SOFTWARE))
-        assert [hit.entry.campaign for hit in hits][0] == first
+        assert hits[0].entry.campaign == first
         assert hits[0].score > hits[1].score
         assert "same hardware" in hits[0].why
         assert "other hardware" in hits[1].why
