@@ -39,8 +39,8 @@ _COUNTER = itertools.count(1)
 _KILL_WAIT_S = 10.0
 _BATCH = 64 * os.sysconf("SC_PAGE_SIZE")
 """memory that the kernel may charge ahead of use, per CPU (MEMCG_CHARGE_BATCH)"""
-_OVERHEAD_PROCESSES = 3
-"""bubblewrap, the first process of its namespace, the gate"""
+_OVERHEAD_PROCESSES = 2
+"""bubblewrap and the first process of its namespace"""
 
 
 class Group(Protocol):

@@ -1,3 +1,4 @@
+import os
 import resource
 import threading
 import time
@@ -55,9 +56,9 @@ def test_timeout_ends_the_tree_and_keeps_its_lines(run):
 
 
 def test_silence_is_counted_from_the_last_line(run):
-    seen = run(shell("for i in 1 2 3 4; do sleep 0.25; echo $i; done; sleep 60", silence_timeout_s=0.6))
+    seen = run(shell("for i in 1 2 3 4; do sleep 0.2; echo $i; done; sleep 60", silence_timeout_s=0.5))
     assert (seen.killed_for, len(seen.lines)) == ("silence", 4)
-    assert 1.5 <= seen.wall_s < 3.0
+    assert 1.2 <= seen.wall_s < 3.0
 
 
 def test_a_line_without_end_is_silence(run):
@@ -116,21 +117,21 @@ time.sleep(0.7)
     assert {place.name: place.stat().st_mtime_ns for place in tmp_path.iterdir()} == marks
 
 
-def test_a_fork_bomb_stays_within_its_processes_and_is_ended(run):
+@needs_cgroup
+def test_processes_are_limited(run):
     code = """
-import os
-while True:
+import os, time
+for n in range(200):
     try:
-        os.fork()
+        if os.fork() == 0:
+            time.sleep(60)
     except OSError as error:
-        print('refused', error.errno)
+        print('refused', error.errno, 1 + n)
         break
-import time; time.sleep(60)
 """
-    seen = run(python(code, timeout_s=1.5, max_processes=64))
-    assert seen.killed_for == "timeout"
-    assert "refused 11" in texts(seen)
-    assert seen.wall_s < 4.5
+    seen = run(python(code, max_processes=64))
+    assert texts(seen) == ["refused 11 64"]
+    assert seen.wall_s < 3
 
 
 ALLOCATE = """
@@ -240,7 +241,7 @@ time.sleep(0.8)
 
 def test_waiting_costs_the_trial_nothing(run):
     before = time.process_time()
-    seen = run(shell("sleep 2"))
+    seen = run(shell("sleep 1.5"))
     assert time.process_time() - before < 0.05 * seen.wall_s
 
 
@@ -281,10 +282,13 @@ def test_the_sandbox_costs_little(run):
     assert sorted(costs)[2] < 0.15
 
 
+def _our_groups():
+    return Path("/sys/fs/cgroup").glob(f"**/rsi-{os.getpid()}-*")
+
+
 def test_nothing_is_left_behind(run):
-    groups = {place for place in Path("/sys/fs/cgroup").glob("**/rsi-*")}
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     run(shell("sleep 0.1"))
     run(shell("sleep 60", timeout_s=0.2))
-    assert {place for place in Path("/sys/fs/cgroup").glob("**/rsi-*")} <= groups
+    assert list(_our_groups()) == []
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,7 +39,7 @@ def test_a_line_is_stamped_when_its_end_arrives(pieces, lines):
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=8))
 def test_where_the_pipe_cuts_makes_no_difference(data, cuts):
     edges = [0, *sorted(c for c in cuts if c < len(data)), len(data)]
-    pieces = [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [data[a:b] for a, b in itertools.pairwise(edges)]
     whole, cut = collect(data), collect(*pieces)
     assert [line.text for line in whole.lines()] == [line.text for line in cut.lines()]
 

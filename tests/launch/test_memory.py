@@ -1,0 +1,186 @@
+"""v1 or v2, whichever this machine has, with real processes; the files of the other by their format alone."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rsi_tui.launch.memory import CgroupV2, Controllers, find_controllers, open_group, reclaim
+from rsi_tui.launch.sampled import SampledGroup
+
+from .conftest import needs_cgroup, needs_sandbox, shell
+
+MIB = 2**20
+
+
+def ended(pid: int) -> bool:
+    """Gone, or a zombie that nobody has waited for yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def wait_until(true, seconds: float = 3.0) -> bool:
+    until = time.monotonic() + seconds
+    while not true() and time.monotonic() < until:
+        time.sleep(0.02)
+    return true()
+
+
+@needs_cgroup
+def test_a_group_ends_all_that_is_in_it_and_goes():
+    group = open_group(shell("true", max_processes=40))
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", "read x; for i in 1 2 3; do setsid sleep 60 & done; wait"], stdin=subprocess.PIPE
+    )
+    group.attach(process.pid)
+    process.stdin.close()
+    assert wait_until(lambda: len(group._pids()) == 4)
+    group.remove()
+    assert process.wait(2) == -signal.SIGKILL
+    assert not any(folder.exists() for folder in group.folders.values())
+
+
+@needs_cgroup
+def test_orphans_of_a_dead_engine_are_reclaimed_and_those_of_a_living_one_are_not():
+    code = (
+        "import subprocess, sys\n"
+        "from rsi_tui.launch.memory import open_group\n"
+        "from rsi_tui.launch.spec import LaunchSpec\n"
+        "group = open_group(LaunchSpec(('/bin/true',), '/', (), {}, 1.0))\n"
+        "child = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+        "group.attach(child.pid)\n"
+        "print(next(iter(group.folders.values())).name, child.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    engine = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with engine:
+        name, pid = engine.stdout.readline().split()
+        assert name not in reclaim()
+        assert not ended(int(pid))
+        engine.kill()
+        engine.wait()
+        assert name in reclaim()
+    assert wait_until(lambda: ended(int(pid)))
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/{name}"))
+
+
+@needs_sandbox
+def test_a_trial_dies_with_its_engine(tmp_path):
+    code = (
+        "from pathlib import Path\n"
+        "from rsi_tui.launch.local import LocalLauncher\n"
+        "from rsi_tui.launch.spec import LaunchSpec, Mount\n"
+        f"out = Mount(Path({str(tmp_path)!r}), '/out', writable=True)\n"
+        "text = 'trap \"\" TERM HUP; while :; do date +%N > /out/alive; sleep 0.05; done'\n"
+        "LocalLauncher().run(LaunchSpec(('/bin/sh', '-c', text), '/', (out,), {'PATH': '/bin'}, 60.0))\n"
+    )
+    engine = subprocess.Popen([sys.executable, "-c", code])
+    alive = tmp_path / "alive"
+    assert wait_until(lambda: alive.exists() and alive.read_text() != "", 10)
+    engine.kill()
+    engine.wait()
+    time.sleep(0.2)
+    before = alive.read_text()
+    time.sleep(0.2)
+    assert alive.read_text() == before
+    reclaim()
+
+
+@pytest.fixture
+def v2(tmp_path):
+    """The files of a v2 group as Linux writes them. The kernel behind them is not there."""
+    group = CgroupV2.__new__(CgroupV2)
+    group.folder = tmp_path
+    group.folders = {"unified": tmp_path}
+    group.limit, group._peak, group._noncache, group._slack, group._peak_fd = 500 * MIB, None, (0, 0), 0, None
+    (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 3\noom 1\noom_kill 0\noom_group_kill 0\n")
+    (tmp_path / "cpu.stat").write_text("usage_usec 1500000\nuser_usec 1000000\nsystem_usec 500000\n")
+    return group
+
+
+def stat(group: CgroupV2, **mib: int) -> None:
+    values = {"anon": 0, "file": 0, "shmem": 0, "kernel": 0, "sock": 0} | mib
+    (group.folder / "memory.stat").write_text("".join(f"{name} {n * MIB}\n" for name, n in values.items()))
+
+
+def test_v2_counts_anonymous_and_shared_and_no_cache(v2):
+    stat(v2, anon=100, file=250, shmem=50, kernel=5)
+    assert v2.sample() is False
+    assert (v2.peak(), v2.cpu_s()) == (150 * MIB, 1.5)
+
+
+def test_v2_finds_a_spike_between_samples_by_its_mark(v2, monkeypatch):
+    marks = iter([110 * MIB, 480 * MIB])
+    monkeypatch.setattr(v2, "_mark", lambda: next(marks))
+    stat(v2, anon=100, kernel=5)
+    v2.sample()
+    stat(v2, anon=90, file=150, kernel=10)
+    v2.sample()
+    assert v2.peak() == (480 - 150 - 10) * MIB
+
+
+def test_v2_says_when_the_controller_killed(v2):
+    stat(v2, anon=100)
+    assert v2.sample() is False
+    (v2.folder / "memory.events").write_text("oom 1\noom_kill 2\n")
+    assert v2.sample() is True
+
+
+def test_without_a_controller_memory_is_sampled():
+    group = open_group(shell("true"), Controllers("none"))
+    assert isinstance(group, SampledGroup)
+
+
+def test_sampling_sees_the_whole_tree_and_follows_what_detaches():
+    code = (
+        "import os, sys, time\n"
+        "x = bytearray(60 * 2**20)\n"
+        "if os.fork() == 0:\n"
+        "    y = bytearray(80 * 2**20)\n"
+        "    print('ready', flush=True)\n"
+        "    sys.stdin.readline()\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        print('detached', os.getpid(), flush=True)\n"
+        "        time.sleep(60)\n"
+        "    sys.stdin.readline()\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        "time.sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    group = SampledGroup(100 * MIB)
+    with process:
+        group.attach(process.pid)
+        assert process.stdout.readline() == "ready\n"
+        assert group.sample() is True
+        assert group.peak() >= 140 * MIB
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        pid = int(process.stdout.readline().split()[1])
+        group.sample()
+        parent = parent_of(pid)
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        assert wait_until(lambda: parent_of(pid) != parent)
+        group.kill()
+        assert wait_until(lambda: ended(pid))
+
+
+def test_why_there_is_no_controller_is_said_with_a_mend(monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    found = find_controllers()
+    assert found.kind == "none"
+    assert "; " in found.why_not
