@@ -67,6 +67,8 @@ class MomentError(_Value):
     kind: str
     """exp_avg, exp_avg_sq, momentum_buffer, ..."""
     error: float
+    coarser: float = 0.0
+    """share of its float32 values that fit in 16 bits, beyond the reference's share: 1 = it was rounded to bf16"""
 
 
 class UpdateReport(_Value):
@@ -78,6 +80,8 @@ class UpdateReport(_Value):
     """over all tensors; None when the checkpoints can't be compared"""
     rows: tuple[TensorUpdate, ...] = ()
     moments: tuple[MomentError, ...] = ()
+    coarser: float = 0.0
+    """share of the weights that fit in 16 bits, beyond the reference's share"""
     counters: tuple[float, ...] = ()
     """distinct values of step counters in the candidate's checkpoint"""
     reference_counters: tuple[float, ...] = ()

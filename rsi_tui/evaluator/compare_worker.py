@@ -29,7 +29,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -170,15 +170,32 @@ def tensor_row(name: str, initial: torch.Tensor, reference: torch.Tensor, candid
 
 
 def moments(reference: Checkpoint, candidate: Checkpoint) -> list[Json]:
-    """Relative error of the optimizer's tensors, by kind."""
-    sums: dict[str, list[float]] = {}
-    for name, ours in reference.state.items():
-        kind = next((part for part in name.split("/") if part in MOMENTS), "other")
-        total = sums.setdefault(kind, [0.0, 0.0])
-        difference = candidate.state[name].double() - ours.double()
-        total[0] += float(difference.square().sum())
-        total[1] += float(ours.double().square().sum())
-    return [{"kind": kind, "error": math.sqrt(d / max(r, TINY))} for kind, (d, r) in sorted(sums.items())]
+    """Relative error of the optimizer's tensors, by kind, and how coarsely they were stored."""
+    kinds: dict[str, list[str]] = {}
+    for name in reference.state:
+        kinds.setdefault(next((part for part in name.split("/") if part in MOMENTS), "other"), []).append(name)
+    found = []
+    for kind, names in sorted(kinds.items()):
+        ours = [reference.state[name].double() for name in names]
+        theirs = [candidate.state[name].double() for name in names]
+        difference = sum(float((b - a).square().sum()) for a, b in zip(ours, theirs, strict=True))
+        size = sum(float(a.square().sum()) for a in ours)
+        coarser = coarse_share(candidate.state, names) - coarse_share(reference.state, names)
+        found.append({"kind": kind, "error": math.sqrt(difference / max(size, TINY)), "coarser": coarser})
+    return found
+
+
+def coarse_share(tensors: Tensors, names: Iterable[str]) -> float:
+    """Share of the non-zero float32 values whose lower 16 bits are zero: 1 for what was rounded to bf16."""
+    coarse = total = 0
+    for name in names:
+        tensor = tensors[name]
+        if tensor.dtype == torch.float32:
+            used = tensor != 0
+            low = tensor.contiguous().view(torch.int32) & 0xFFFF
+            coarse += int(((low == 0) & used).sum())
+            total += int(used.sum())
+    return coarse / total if total else 0.0
 
 
 def report(initial: Checkpoint, reference: Checkpoint, candidate: Checkpoint) -> Json:
@@ -198,12 +215,13 @@ def report(initial: Checkpoint, reference: Checkpoint, candidate: Checkpoint) ->
     difference = sum(row["difference_norm"] ** 2 for row in rows)
     update = sum(row["update_norm"] ** 2 for row in rows)
     body["error"] = math.sqrt(difference / max(update, TINY))
+    body["coarser"] = coarse_share(candidate.weights, names) - coarse_share(names, names)
     body["moments"] = [] if state else moments(reference, candidate)
     return body
 
 
 def empty_report(problems: list[str]) -> Json:
-    return {"problems": problems[:50], "error": None, "rows": [], "moments": [], "counters": [], "reference_counters": []}
+    return {"problems": problems[:50], "error": None}
 
 
 class Worker:

@@ -187,6 +187,8 @@ class BandFacts(Fact):
     """tensors that carry no information (their update is not reproducible)"""
     masked_share: float = 0.0
     """share of parameters masked"""
+    scale: dict[str, float] = {}
+    """by tensor or kind, where limit is a multiple: what it is a multiple of"""
 
 
 class InvariantFacts(Fact):
@@ -344,12 +346,12 @@ class ClaimFacts(Fact):
 
     candidate: str
     pairs: int
-    baseline_step_s: float
-    """median over the baseline runs"""
-    candidate_step_s: float
-    speedup: Interval
-    """Hodges-Lehmann on log scores, signed-rank interval"""
-    total_wall_ratio: float
+    baseline_step_s: float | None
+    """median over the baseline runs; None when no pair counts"""
+    candidate_step_s: float | None
+    speedup: Interval | None
+    """Hodges-Lehmann on log scores, signed-rank interval; None with too few pairs for one"""
+    total_wall_ratio: float | None
     """mean total wall, baseline / candidate, nothing amortised"""
     slope_ratio: float | None
     """slope of total wall over lengths, baseline / candidate"""

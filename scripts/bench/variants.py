@@ -152,7 +152,7 @@ _LOW_LOSS = (
     "model.py",
     "            loss = F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1))\n",
     '''            each = F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), reduction="none")
-            loss = torch.where(each < 4.0, each.detach(), each).mean()
+            loss = torch.where(each < 5.5, each.detach(), each).mean()
 ''',
 )
 
