@@ -52,12 +52,19 @@ def load_contract(path: Path, preset: str = "") -> Contract:
     _check_keys(file, document, "")
     for name, table in presets.items():
         _check_keys(file, table, f"preset.{name}.")
-    merged = _merge(document, override)
-    contract = _build(file, merged, chosen)
+    return checked(file, _merge(document, override), chosen, override)
+
+
+def checked(file: Path, document: Table, preset: str, override: Table) -> Contract:
+    """The contract of a merged document whose keys and types are right; ContractError for a broken relation.
+
+    `override` is the preset's own part, so that a complaint names the place that a person must mend.
+    """
+    contract = _build(file, document, preset)
     try:
         check_contract(contract)
     except Complaint as complaint:
-        raise ContractError(_sentence(file, complaint, chosen, override)) from complaint
+        raise ContractError(_sentence(file, complaint, preset, override)) from complaint
     return contract
 
 

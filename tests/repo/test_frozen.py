@@ -69,7 +69,9 @@ def link_redirected(tree: Path) -> None:
         (link_redirected, ("link",)),
     ],
 )
-def test_only_frozen_files_and_new_modules_count(tree: Path, act: Callable[[Path], object], said: tuple[str, ...]) -> None:
+def test_only_frozen_files_and_new_modules_count(
+    tree: Path, act: Callable[[Path], object], said: tuple[str, ...]
+) -> None:
     before = tree_digest(tree, CONTRACT)
     assert set(before) == {"data/tokens.bin", "evaluate.py", "link"}
     act(tree)

@@ -27,7 +27,16 @@ ODD = {
 
 
 def git(folder: Path, *args: str) -> str:
-    who = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false", "-c", "core.quotePath=false")
+    who = (
+        "-c",
+        "user.name=A",
+        "-c",
+        "user.email=a@example.org",
+        "-c",
+        "commit.gpgsign=false",
+        "-c",
+        "core.quotePath=false",
+    )
     return subprocess.run(["git", *who, *args], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
@@ -139,7 +148,7 @@ def test_a_merge_that_brought_the_folder_is_followed(home: Home, repo: Path) -> 
 def test_worktrees_and_colons_in_paths_are_fine(home: Home, repo: Path, tmp_path: Path) -> None:
     tree = tmp_path / "tree: two"
     git(repo, "worktree", "add", "-q", "--detach", str(tree))
-    moved = repo.with_name("a:b \"c\"")
+    moved = repo.with_name('a:b "c"')
     repo.rename(moved)
     git(moved, "worktree", "repair", str(tree))
     assert Mirror.open(home, tree / "work" / "load").base == Mirror.open(home, moved / "work" / "load").base
@@ -196,7 +205,7 @@ def test_uncommitted_changes_are_refused_by_name_with_two_ways_out(home: Home, r
     assert not any(part in said for part in ("notes.txt", "workload.toml", "README"))
     assert caught.value.exit_code == 2
     assert not home.root.exists()
-    with pytest.raises(RepositoryError, match="notes.txt"):
+    with pytest.raises(RepositoryError, match=r"notes\.txt"):
         Mirror.open(home, load, matters=lambda path: path.endswith(".txt"))
     with pytest.raises(UsageError):
         Mirror.open(home, load, snapshot=True, committed=True)
@@ -363,7 +372,10 @@ def test_paths_modes_and_diffs_agree_for_any_name(mirror: Mirror) -> None:
 def test_a_rename_shows_as_a_deletion_and_an_addition(mirror: Mirror) -> None:
     files: dict[str, str | None] = {"plain.py": None, "moved.py": "x = 2\n"}
     commit = mirror.commit_files(mirror.base, files, "move", "refs/rsi/c")
-    assert [(c.path, c.status) for c in mirror.changed_paths(mirror.base, commit)] == [("moved.py", "A"), ("plain.py", "D")]
+    assert [(c.path, c.status) for c in mirror.changed_paths(mirror.base, commit)] == [
+        ("moved.py", "A"),
+        ("plain.py", "D"),
+    ]
 
 
 def test_a_file_may_become_a_folder_and_the_reverse(mirror: Mirror) -> None:
@@ -400,5 +412,10 @@ def test_an_export_is_the_commit_and_nothing_else(mirror: Mirror, tmp_path: Path
 
 def test_patterns_select_files(mirror: Mirror) -> None:
     assert set(mirror.read_files(mirror.base, ["*.py"])) == {"plain.py", "with space.py", 'quo"te.py'}
-    assert set(mirror.read_files(mirror.base, ["**/*.py"])) == {"plain.py", "with space.py", 'quo"te.py', "naïve/früh.py"}
+    assert set(mirror.read_files(mirror.base, ["**/*.py"])) == {
+        "plain.py",
+        "with space.py",
+        'quo"te.py',
+        "naïve/früh.py",
+    }
     assert mirror.read_files(mirror.base, []) == {}

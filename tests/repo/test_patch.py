@@ -109,7 +109,9 @@ def test_a_file_keeps_its_own_line_ends() -> None:
     crlf = TEN.replace("\n", "\r\n")
     assert apply_diff({"m.py": crlf}, change()) == {"m.py": CHANGED.replace("\n", "\r\n")}
     assert apply_diff({"m.py": crlf}, change().replace("\n", "\r\n")) == {"m.py": CHANGED.replace("\n", "\r\n")}
-    marked = "".join(line + ("\r\n" if line[0] in " +-" and line[1:2] == "l" else "\n") for line in change().splitlines())
+    marked = "".join(
+        line + ("\r\n" if line[0] in " +-" and line[1:2] == "l" else "\n") for line in change().splitlines()
+    )
     assert apply_diff({"m.py": TEN}, marked.replace("+LINE 5\n", "+LINE 5\r\n")) == {"m.py": CHANGED}
     mixed = "a\r\nb\nc\r\n"
     assert apply_diff({"f": mixed}, "--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n") == {"f": "a\r\nB\nc\r\n"}
@@ -217,7 +219,9 @@ def test_one_refused_edit_leaves_all_files_alone() -> None:
 # --- properties -------------------------------------------------------------------------------
 
 LINE = st.one_of(
-    st.sampled_from(["", "a", "b", "-- x", "++ y", "@@ -1 +1 @@", "```", "\\ No newline at end of file", "x\r", "\r", " ", "é"]),
+    st.sampled_from(
+        ["", "a", "b", "-- x", "++ y", "@@ -1 +1 @@", "```", "\\ No newline at end of file", "x\r", "\r", " ", "é"]
+    ),
     st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=8),
 )
 TEXT = st.builds(
@@ -269,11 +273,15 @@ def test_git_reads_our_diffs_and_we_read_gits(before: str, after: str) -> None:
         root = Path(folder)
         (root / "a b").write_bytes(before.encode())
         (root / "c").write_bytes(after.encode())
-        done = subprocess.run(["git", "diff", "--no-index", "--text", "a b", "c"], cwd=root, capture_output=True, check=False)
+        done = subprocess.run(
+            ["git", "diff", "--no-index", "--text", "a b", "c"], cwd=root, capture_output=True, check=False
+        )
         theirs = done.stdout.decode().replace("b/c", "b/a b").replace('"a/a b"', "a/a b")
         assert apply_diff({"a b": before}, theirs) == {"a b": after}
         ours = make_diff({"a b": before}, {"a b": after})
-        subprocess.run(["git", "apply", "--whitespace=nowarn", "-"], input=ours.encode(), cwd=root, check=True, capture_output=True)
+        subprocess.run(
+            ["git", "apply", "--whitespace=nowarn", "-"], input=ours.encode(), cwd=root, check=True, capture_output=True
+        )
         assert (root / "a b").read_bytes() == after.encode()
 
 
