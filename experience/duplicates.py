@@ -58,7 +58,8 @@ def repeats(proposal: Proposal, rows: Iterable[CandidateRow]) -> list[CandidateR
 
 
 def _exact(row: CandidateRow, proposal: Proposal) -> bool:
-    return (row.diff_hash, row.launch_fingerprint) == (proposal.diff_hash, proposal.launch_fingerprint)
+    here = (proposal.diff_hash, proposal.launch_fingerprint)
+    return any(here) and here == (row.diff_hash, row.launch_fingerprint)  # two empty hashes identify nothing
 
 
 def _alike(row: CandidateRow, proposal: Proposal) -> bool:

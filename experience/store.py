@@ -231,7 +231,9 @@ def _migrate(connection: Any) -> None:
     done = row[0] or 0
     if done > len(MIGRATIONS):
         connection.close()
-        raise ExperienceError(f"the library was written by a newer rsi (schema {done}): update rsi, or use another home.")
+        raise ExperienceError(
+            f"the library was written by a newer rsi (schema {done}): update rsi, or use another home."
+        )
     for number, sql in enumerate(MIGRATIONS[done:], done + 1):
         with _Transaction(connection):
             connection.execute(sql)
@@ -251,5 +253,3 @@ def _deep(values: dict[str, Any]) -> dict[str, Any]:
     for name in _DICTS & out.keys():
         out[name] = json.loads(out[name])
     return out
-
-

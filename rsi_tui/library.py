@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Conditions", "ExperienceLibrary", "Filters", "HomeReader", "Memories", "add_technique_cards", "batch_from",
-    "hits", "ingest_events", "open_library", "past_effects", "recall", "sync", "translated",
+    "hits", "ingest_events", "open_library", "past_effects", "rebuild", "recall", "sync", "translated",
 ]  # fmt: skip
 
 
@@ -84,7 +84,7 @@ class HomeReader:
     def knowledge(self) -> list[Entry]:
         """Notes and knowledge of the home's journal."""
         try:
-            return [Entry(**row) for row in home_entries(chain.read_events(self._home.journal))]
+            return list(_pieces(Entry(**row) for row in home_entries(chain.read_events(self._home.journal))))
         except JournalError as error:
             raise UnreadableJournalError(f"the home's notes are missing from the library: {error}") from error
 
@@ -107,8 +107,28 @@ def open_library(home: Home) -> ExperienceLibrary:
 def sync(library: ExperienceLibrary, home: Home, campaign_id: str) -> None:
     """Bring the library up to a campaign's journal as it is now; does nothing when it is there already."""
     path = home.campaign(campaign_id).journal
-    if library.last_seq(campaign_id) != chain.head(path)[0]:
+    with translated():
+        known = library.last_seq(campaign_id)
+    if known != chain.head(path)[0]:
         ingest_events(library, chain.read_events(path))
+
+
+def rebuild(library: ExperienceLibrary, home: Home) -> list[str]:
+    """Make everything that journals give anew; says which journals could not be read, one sentence each."""
+    reader = HomeReader(home)
+    notes: list[str] = []
+
+    def batches() -> Iterator[Batch]:
+        for head in reader.heads():
+            try:
+                if head.campaign != HOME:
+                    yield reader.batch(head.campaign)
+            except UnreadableJournalError as error:
+                notes.append(str(error))
+
+    with translated():
+        library.rebuild(batches())
+    return notes
 
 
 def ingest_events(library: ExperienceLibrary, events: Sequence[Event]) -> None:

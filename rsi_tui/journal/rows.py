@@ -8,6 +8,7 @@ what has not happened yet is '' or None. Local ids become unique over homes as C
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from rsi_tui.journal.facts import ORIGINAL, TrialFacts
 from rsi_tui.journal.view import FAILED_OUTCOMES, CampaignView, CandidateView, RoundView, review_words
 
 Row = dict[str, Any]
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 SOFTWARE = frozenset({
     "software", "python", "torch", "numpy", "cuda", "cudnn", "nccl", "driver", "triton", "kernel", "os", "glibc", "packages",
 })  # fmt: skip
@@ -270,7 +272,19 @@ class _Projection:
         return known.facts.layer if known else ""
 
     def trial(self, facts: TrialFacts) -> Row:
-        names = ("kind", "arm", "block", "steps", "outcome", "cause", "detail", "wall_s", "step_s", "score_s", "peak_bytes")
+        names = (
+            "kind",
+            "arm",
+            "block",
+            "steps",
+            "outcome",
+            "cause",
+            "detail",
+            "wall_s",
+            "step_s",
+            "score_s",
+            "peak_bytes",
+        )
         row: Row = {name: getattr(facts, name) for name in names}
         return row | {
             "id": f"{self.id}/{facts.id}",
@@ -314,7 +328,8 @@ class _Projection:
             seen.add((facts.candidate, facts.cause))
             row = rows.get(f"{self.id}/{facts.candidate}", {})
             what = row.get("statement", "the unchanged program")
-            text = "\n".join([f"{facts.outcome}, {facts.cause}: {facts.detail}", f"tried: {what}", *facts.telling_lines])
+            lines = (plain(line) for line in facts.telling_lines)
+            text = "\n".join([f"{facts.outcome}, {facts.cause}: {facts.detail}", f"tried: {what}", *lines])
             yield self.text(
                 "failure", facts.id, text, facts.started_at,
                 layer=row.get("layer", ""), outcome=facts.outcome, candidate=row.get("id", ""),
@@ -335,8 +350,15 @@ class _Projection:
         for known in self.view.candidates.values():
             row = rows[f"{self.id}/{known.id}"]
             if known.diff and not known.is_bundle:
-                shared = self.text("diff", known.id, "", known.at, layer=row["layer"], outcome=row["verdict"], candidate=row["id"])
+                shared = self.text(
+                    "diff", known.id, "", known.at, layer=row["layer"], outcome=row["verdict"], candidate=row["id"]
+                )
                 yield DiffText(row["id"], f"{row['statement']} ({row['verdict'] or 'open'})", known.diff, shared)
+
+
+def plain(line: str) -> str:
+    """A line of a program's output without escape sequences and control characters."""
+    return "".join(c for c in _ESCAPE.sub("", line) if c.isprintable() or c == "\t")
 
 
 def log_ratio(known: CandidateView) -> float | None:

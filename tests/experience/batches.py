@@ -46,7 +46,8 @@ def entry(campaign: str, kind: str, local: str, text: str, **more: object) -> En
 def batch(campaign: str = "20261101-1", last_seq: int = 40, **more: object) -> Batch:
     """A finished campaign with six ideas, one failure with its log, one lesson."""
     ideas = tuple(
-        entry(campaign, "hypothesis", local, text, layer=layer, outcome=outcome) for local, text, layer, outcome in IDEAS
+        entry(campaign, "hypothesis", local, text, layer=layer, outcome=outcome)
+        for local, text, layer, outcome in IDEAS
     )
     failure = entry(
         campaign, "failure", "t9",

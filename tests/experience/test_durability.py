@@ -21,7 +21,9 @@ from experience.store import Store
 from tests.experience.batches import Journals, batch
 from tests.experience.conftest import Open
 
-NOTE = Entry(id="home/note/1", kind="note", text="The loader of site B is slow on Mondays", campaign="home", at="2026-11-01")
+NOTE = Entry(
+    id="home/note/1", kind="note", text="The loader of site B is slow on Mondays", campaign="home", at="2026-11-01"
+)
 
 
 def journals() -> Journals:
@@ -65,7 +67,10 @@ def test_nothing_is_replayed_when_nothing_is_missing(open_at: Open, closed: tupl
         ("deleted vectors", lambda folder: shutil.rmtree(folder / "vectors.lance")),
         ("deleted data of vectors", lambda folder: shutil.rmtree(folder / "vectors.lance/entries.lance/data")),
         ("deleted versions of vectors", lambda folder: shutil.rmtree(folder / "vectors.lance/entries.lance/_versions")),
-        ("a file instead of vectors", lambda folder: (shutil.rmtree(folder / "vectors.lance"), (folder / "vectors.lance").touch())),
+        (
+            "a file instead of vectors",
+            lambda folder: (shutil.rmtree(folder / "vectors.lance"), (folder / "vectors.lance").touch()),
+        ),
         ("deleted tables", lambda folder: (folder / "experience.duckdb").unlink()),
         ("overwritten tables", lambda folder: overwrite(folder / "experience.duckdb", os.urandom(20_000))),
         ("overwritten rows", lambda folder: overwrite(folder / "experience.duckdb", os.urandom(500_000), 12_288)),
@@ -75,7 +80,9 @@ def test_nothing_is_replayed_when_nothing_is_missing(open_at: Open, closed: tupl
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_damage_is_repaired_from_the_journals(open_at: Open, closed: tuple[Path, object], name: str, damage: object) -> None:
+def test_damage_is_repaired_from_the_journals(
+    open_at: Open, closed: tuple[Path, object], name: str, damage: object
+) -> None:
     folder, before = closed
     damage(folder)  # type: ignore[operator]
     library = open_at(folder, journals())
@@ -101,7 +108,12 @@ def test_a_damaged_log_loses_nothing(open_at: Open, closed: tuple[Path, object],
     middle = len(data) // 2
     if damage == "orphaned":
         (folder / "experience.duckdb").unlink()
-    changed = {"none": data, "orphaned": data, "cut": data[:middle], "flipped": data[:middle] + bytes(b ^ 255 for b in data[middle:])}
+    changed = {
+        "none": data,
+        "orphaned": data,
+        "cut": data[:middle],
+        "flipped": data[:middle] + bytes(b ^ 255 for b in data[middle:]),
+    }
     log.write_bytes(changed[damage])
     everything = [batch("20261101-1"), batch("20261101-2"), batch("20261101-3")]
     library = open_at(folder, Journals(everything, [NOTE]))
@@ -125,7 +137,9 @@ def test_leftovers_of_a_killed_writer_are_swept(open_at: Open, closed: tuple[Pat
     assert not leftover.exists()
 
 
-def test_a_journal_that_grew_is_replayed_and_one_that_shrank_is_noted(open_at: Open, closed: tuple[Path, object]) -> None:
+def test_a_journal_that_grew_is_replayed_and_one_that_shrank_is_noted(
+    open_at: Open, closed: tuple[Path, object]
+) -> None:
     grown = replace(batch("20261101-1", last_seq=55), candidates=())
     shrunk = batch("20261101-2", last_seq=7)
     reader = Journals([grown, shrunk], [NOTE])
@@ -166,7 +180,9 @@ def test_ingest_replaces_what_a_campaign_had(library: ExperienceLibrary) -> None
 
 def test_rebuild_gives_equal_content_and_keeps_knowledge(open_at: Open, tmp_path: Path) -> None:
     library = open_at(tmp_path, journals())
-    library.add_knowledge([Entry(id="knowledge/1", kind="knowledge", text="Flash attention tiles the score matrix", source="card")])
+    library.add_knowledge(
+        [Entry(id="knowledge/1", kind="knowledge", text="Flash attention tiles the score matrix", source="card")]
+    )
     before = contents(library)
     library.rebuild([batch("20261101-2"), batch("20261101-1")])
     assert contents(library) == before
@@ -190,7 +206,9 @@ def test_a_second_process_is_told_who_holds_the_library(library: ExperienceLibra
         "try: open_library(Path(sys.argv[1]), Journals())\n"
         "except LockedError as error: print(error.pid, error)"
     )
-    run = subprocess.run([sys.executable, "-c", script, str(tmp_path / "library")], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "library")], capture_output=True, text=True, check=True
+    )
     assert run.stdout.startswith(f"{os.getpid()} the experience library in")
     assert f"is open in process {os.getpid()}" in run.stdout
     assert library.campaigns(), "the holder is not disturbed"

@@ -19,7 +19,9 @@ A, B = "20261101-1", "20261101-2"
 def library_of(open_at: Open, folder: Path, *rows: CandidateRow) -> ExperienceLibrary:
     """One campaign a campaign id among the rows."""
     names = sorted({row.campaign for row in rows})
-    return open_at(folder, Journals([replace(batch(n), candidates=tuple(r for r in rows if r.campaign == n)) for n in names]))
+    return open_at(
+        folder, Journals([replace(batch(n), candidates=tuple(r for r in rows if r.campaign == n)) for n in names])
+    )
 
 
 def test_past_candidates_come_proven_here_first_then_elsewhere_then_by_fit(open_at: Open, tmp_path: Path) -> None:
@@ -50,7 +52,11 @@ def test_past_candidates_come_proven_here_first_then_elsewhere_then_by_fit(open_
         (Conditions("a", "cpu x", "torch 1"), Conditions("b", "gpu y", "jax 2"), 0.0),
         (Conditions("a", "cpu x", "torch 1"), Conditions(), 0.5),
         (Conditions("a", "cpu x", "torch 1"), Conditions("a", "cpu x", "torch 2"), 0.75 + 0.25 * 0.5 / 3),
-        (Conditions("a", "h", "s", {"forward": 0.5, "backward": 0.5}), Conditions("b", "h", "s", {"forward": 1.0}), 0.6 + 0.4 * 0.25),
+        (
+            Conditions("a", "h", "s", {"forward": 0.5, "backward": 0.5}),
+            Conditions("b", "h", "s", {"forward": 1.0}),
+            0.6 + 0.4 * 0.25,
+        ),
     ],
 )
 def test_fit_is_the_documented_formula(wanted: Conditions, found: Conditions, value: float) -> None:
@@ -84,7 +90,9 @@ def test_exact_repeats_come_before_the_same_idea_with_another_diff(open_at: Open
         {"diff_hash": "new", "knobs": {"threads": 2.0}},
     ],
 )  # fmt: skip
-def test_other_conditions_or_another_change_are_no_repeat(open_at: Open, tmp_path: Path, change: dict[str, object]) -> None:
+def test_other_conditions_or_another_change_are_no_repeat(
+    open_at: Open, tmp_path: Path, change: dict[str, object]
+) -> None:
     library = library_of(open_at, tmp_path, candidate(A, "c1"))
     assert ask(library) == ["c1"]
     assert ask(library, **change) == []
@@ -100,22 +108,35 @@ def test_other_conditions_or_another_change_are_no_repeat(open_at: Open, tmp_pat
         ("failed", "not_measured", False), ("screened", "preempted", False), ("screened", "cancelled", False),
     ],
 )  # fmt: skip
-def test_only_measured_refutations_are_repeats(open_at: Open, tmp_path: Path, verdict: str, outcome: str, repeat: bool) -> None:
+def test_only_measured_refutations_are_repeats(
+    open_at: Open, tmp_path: Path, verdict: str, outcome: str, repeat: bool
+) -> None:
     library = library_of(open_at, tmp_path, candidate(A, "c1", verdict=verdict, outcome=outcome))
     assert ask(library) == (["c1"] if repeat else [])
     library.close()
 
 
+def test_changes_without_hashes_are_not_taken_for_each_other(open_at: Open, tmp_path: Path) -> None:
+    library = library_of(open_at, tmp_path, candidate(A, "c1", diff_hash="", launch_fingerprint=""))
+    assert ask(library, diff_hash="", launch_fingerprint="", techniques=("other",)) == []
+    assert ask(library, diff_hash="", launch_fingerprint="", techniques=(), knobs={}) == []
+    library.close()
+
+
 def test_a_members_bundle_does_not_refute_the_member(open_at: Open, tmp_path: Path) -> None:
     member = candidate(A, "c1", verdict="screened", log_ratio=-0.1)
-    bundle = candidate(A, "c9", verdict="not_proven", diff_hash="both", techniques=("sdpa", "x"), bundle_of=(f"{A}/c1",))
+    bundle = candidate(
+        A, "c9", verdict="not_proven", diff_hash="both", techniques=("sdpa", "x"), bundle_of=(f"{A}/c1",)
+    )
     library = library_of(open_at, tmp_path, member, bundle)
     assert ask(library) == []
     assert ask(library, diff_hash="both", techniques=("x",)) == ["c9"]
     library.close()
 
 
-def test_out_of_memory_is_reopened_when_the_room_has_grown_by_more_than_was_asked(open_at: Open, tmp_path: Path) -> None:
+def test_out_of_memory_is_reopened_when_the_room_has_grown_by_more_than_was_asked(
+    open_at: Open, tmp_path: Path
+) -> None:
     oom = candidate(A, "c1", verdict="failed", outcome="oom", log_ratio=None, requested_bytes=GIB)
     library = library_of(open_at, tmp_path, oom)
     assert [bool(ask(library, memory_limit_bytes=n * GIB)) for n in (1, 2, 3, 4)] == [True, True, True, False]

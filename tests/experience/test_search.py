@@ -78,7 +78,9 @@ def two_machines() -> list[Batch]:
         name = f"20261102-{number}"
         base = batch(name)
         here = entry(name, "hypothesis", "h1", text, hardware=hardware)
-        batches.append(replace(base, campaign=replace(base.campaign, hardware=hardware), candidates=(), trials=(), entries=(here,)))
+        batches.append(
+            replace(base, campaign=replace(base.campaign, hardware=hardware), candidates=(), trials=(), entries=(here,))
+        )
     return batches
 
 
@@ -94,7 +96,9 @@ def test_fit_of_conditions_changes_the_order(open_at: Open, tmp_path: Path) -> N
 
 
 def test_near_repeats_do_not_crowd_out_other_answers(open_at: Open, tmp_path: Path) -> None:
-    same = tuple(entry("20261103-1", "note", f"n{i}", f"all-reduce waits for the slowest rank, seen {i} times") for i in range(8))
+    same = tuple(
+        entry("20261103-1", "note", f"n{i}", f"all-reduce waits for the slowest rank, seen {i} times") for i in range(8)
+    )
     other = entry("20261103-1", "note", "other", "Overlapping the all-reduce with backward needs gradient buckets")
     library = open_at(tmp_path, Journals([replace(batch("20261103-1"), entries=(*same, other))]))
     assert "note/other" in found(library, "all-reduce slowest rank waits", limit=3)

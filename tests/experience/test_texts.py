@@ -103,7 +103,9 @@ def test_no_text_breaks_the_cutters(text: str) -> None:
 
 def test_what_is_cut_fits_into_the_encoders_256_tokens(encoder: MiniLM) -> None:
     encoder.load()
-    code = "\n".join(f"        self.block_{i}.attention.weight_{i} = torch.nn.functional.softmax(x[{i}])" for i in range(60))
+    code = "\n".join(
+        f"        self.block_{i}.attention.weight_{i} = torch.nn.functional.softmax(x[{i}])" for i in range(60)
+    )
     diff = "--- a/m.py\n+++ b/m.py\n@@ -0,0 +1,60 @@\n" + "".join(f"+{line}\n" for line in code.splitlines())
     prose = "The optimizer keeps two moments for each parameter and reads them at every step of the training run. " * 40
     lengths = [len(encoder._model.tokenizer.encode(text)) for text in (*diff_texts(diff), *prose_pieces(prose))]
