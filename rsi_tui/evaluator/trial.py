@@ -84,6 +84,8 @@ class Instruments:
     """put before the program's own PYTHONPATH"""
     collect: tuple[str, ...] = ()
     """glob patterns of small files in the output folder to read afterwards"""
+    patience: float = 1.0
+    """factor on the time limit: instruments cost time"""
 
 
 @dataclass(frozen=True)
@@ -258,6 +260,7 @@ class TrialRunner:
             env |= instruments.env
             if instruments.pythonpath:
                 env["PYTHONPATH"] = ":".join(filter(None, (instruments.pythonpath, env.get("PYTHONPATH", ""))))
+        patience = instruments.patience if instruments is not None else 1.0
         argv = command.argv
         if command.preloads:
             # Set for the program alone: the sandbox's own shell runs without it.
@@ -267,7 +270,7 @@ class TrialRunner:
             cwd=str(PurePosixPath(TREE) / launch.workdir),
             mounts=mounts,
             env=env,
-            timeout_s=launch.timeout_s,
+            timeout_s=launch.timeout_s * patience,
             memory_limit_bytes=launch.memory_limit_bytes,
             gpus=launch.gpus_per_node > 0,
             live_log=live_log,

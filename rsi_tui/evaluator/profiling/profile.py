@@ -1,0 +1,117 @@
+"""One instrumented trial of a torch program, and the facts read from it. No verdict ever uses its times.
+
+The program is not edited: `shim.py` is mounted as sitecustomize for this trial alone. A program in
+which it sees no optimizer step (no torch, or an interpreter that ignores PYTHONPATH) is profiled as
+one phase, `other`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rsi_tui.evaluator.profiling.settings import unused_settings
+from rsi_tui.evaluator.trial import OUT, Instruments, TrialRequest, TrialResult, TrialRunner, preflight
+from rsi_tui.journal.facts import OperatorFacts, PhaseFacts, ProfileFacts, TrialFacts
+from rsi_tui.launch.spec import Mount
+
+SHIM = Path(__file__).with_name("shim.py")
+_SHIM_FOLDER = "/rsi/profile"
+_PHASES = ("data", "forward", "backward", "communication", "optimizer", "host_sync", "compile", "other")
+_TOP = 25
+
+
+def run_profile(
+    runner: TrialRunner, request: TrialRequest, cancel: threading.Event | None = None
+) -> tuple[TrialFacts, ProfileFacts | None]:
+    """Run one profile trial of at least warm-up + 3 steps; None when it failed, with one sentence in `detail`.
+
+    The sentence is made for the person who wrote the contract: this is the first run of a campaign.
+    The caller discards the trial.
+    """
+    warmup, clean, operators = _plan(request.steps, runner.contract.objective.warmup)
+    instruments = Instruments(
+        mounts=(Mount(SHIM, f"{_SHIM_FOLDER}/sitecustomize.py"),),
+        env={
+            "RSI_PROFILE_OUT": OUT,
+            "RSI_PROFILE_WARMUP": str(warmup),
+            "RSI_PROFILE_STEPS": str(clean),
+            "RSI_PROFILE_OPERATOR_STEPS": str(operators),
+        },
+        pythonpath=_SHIM_FOLDER,
+        collect=("rsi-profile-*.json",),
+        patience=3.0,
+    )
+    result = runner.run(request, cancel, instruments)
+    if result.facts.outcome != "ok":
+        said = preflight(runner.contract, result) or result.facts.detail
+        return result.facts.model_copy(update={"detail": said}), None
+    return result.facts, _profile(runner, request, result)
+
+
+def _plan(steps: int, warmup: int) -> tuple[int, int, int]:
+    """(warm-up, clean steps, steps under the profiler): about a quarter of the run for the operators, at most 3."""
+    warmup = min(warmup, max(1, steps // 3))
+    operators = max(1, min(3, (steps - warmup) // 4))
+    return warmup, max(1, steps - warmup - operators - 1), operators
+
+
+def _profile(runner: TrialRunner, request: TrialRequest, result: TrialResult) -> ProfileFacts:
+    contract = runner.contract
+    unused = unused_settings(contract, runner.base_tree(request.candidate.commit))
+    common: dict[str, Any] = {
+        "peak_bytes": result.facts.peak_bytes,
+        "tokens_per_step": contract.invariants.tokens_per_step,
+        "unused_settings": unused,
+    }
+    seen = result.collected.get("rsi-profile-0.json") or next(iter(result.collected.values()), None)
+    if seen is None:
+        step_s = result.facts.step_s or result.facts.wall_s / max(1, request.steps)
+        whole = (PhaseFacts(name="other", seconds=step_s, share=1.0),)
+        return ProfileFacts(step_s=step_s, phases=whole, operators=(), **common)
+    return read_profile(json.loads(seen), **common)
+
+
+def read_profile(document: dict[str, Any], **common: Any) -> ProfileFacts:
+    """Facts of one process's record: means over the steps after warm-up that ran without the profiler.
+
+    MFU is 6 * parameters * tokens / (step time * GEMM peak of the type computed in), the usual
+    estimate for a dense transformer (Kaplan et al. 2020, arXiv:2001.08361, section 2.1); attention's
+    own products and recomputation are left out, embeddings are counted in.
+    """
+    first = document["warmup"]
+    chosen = slice(first, first + document["clean_steps"])
+    steps = document["steps"][chosen] or document["steps"]
+    seconds = {name: fmean(step.get(name, 0.0) for step in steps) for name in _PHASES}
+    seconds["other"] += fmean(step.get("between", 0.0) for step in steps)
+    step_s = sum(seconds.values())
+    dtype = document["dtype"]
+    peak = document["peaks"].get("float32" if dtype == "float32" else "bfloat16") or None
+    work = 6.0 * document["parameters"] * common.get("tokens_per_step", 0)
+    faults = document["faults"][chosen]
+    return ProfileFacts(
+        step_s=step_s,
+        phases=tuple(PhaseFacts.model_validate({"name": name, "seconds": spent, "share": spent / step_s}) for name, spent in seconds.items() if spent > 0),
+        operators=_operators(document),
+        page_faults_per_step=fmean(faults) if faults else None,
+        parameters=document["parameters"] or None,
+        mfu=work / (step_s * peak) if peak and work and step_s else None,
+        peak_flops=peak,
+        dtype=dtype,
+        device=document["device"],
+        **common,
+    )
+
+
+def _operators(document: dict[str, Any]) -> tuple[OperatorFacts, ...]:
+    """Self times a step; shares of the time that the profiled steps took, the profiler's own cost included."""
+    steps, whole = document["operator_steps"], document["operator_seconds"]
+    if not steps or not whole:
+        return ()
+    return tuple(
+        OperatorFacts(name=name, self_s=own / steps, share=own / whole, calls=calls / steps, peak_output_bytes=largest)
+        for name, own, calls, largest in document["operators"][:_TOP]
+    )
