@@ -19,7 +19,11 @@ from rsi_tui.techniques.base import Change, Effect, Situation, Technique
 @lru_cache(maxsize=1)
 def all_techniques() -> tuple[Technique, ...]:
     """Every technique with a name of its own; a contract's single settings come on top (`settings_of`)."""
+    from rsi_tui.techniques.compiler.compile import TorchCompile
+    from rsi_tui.techniques.data.host_sync import DeferHostSync
+    from rsi_tui.techniques.kernel.activations import FusedActivation, InPlaceActivation
     from rsi_tui.techniques.kernel.autocast import Bf16Autocast
+    from rsi_tui.techniques.kernel.fused_qkv import FusedQkv
     from rsi_tui.techniques.kernel.sdpa import Sdpa
     from rsi_tui.techniques.knobs import (
         CachingAllocator,
@@ -28,18 +32,26 @@ def all_techniques() -> tuple[Technique, ...]:
         SmallerMicroBatch,
         ThreadCount,
     )
+    from rsi_tui.techniques.memory.checkpointing import ActivationCheckpointing, NoActivationCheckpointing
     from rsi_tui.techniques.memory.cross_entropy import ChunkedCrossEntropy, LinearCrossEntropy
     from rsi_tui.techniques.optimizer.clipping import ClipForeach, ZeroGradToNone
     from rsi_tui.techniques.optimizer.updates import ForeachOptimizer, FusedOptimizer
 
     return (
+        NoActivationCheckpointing(),
         Sdpa(),
+        FusedQkv(),
+        FusedActivation(),
+        InPlaceActivation(),
         LinearCrossEntropy(),
         ChunkedCrossEntropy(),
         FusedOptimizer(),
         ForeachOptimizer(),
         ClipForeach(),
         ZeroGradToNone(),
+        ActivationCheckpointing(),
+        DeferHostSync(),
+        TorchCompile(),
         Bf16Autocast(),
         CachingAllocator(),
         PassiveWaiting(),

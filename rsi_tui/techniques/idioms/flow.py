@@ -215,17 +215,22 @@ def reads_outside(owner: cst.CSTNode, name: str, inside: Sequence[cst.CSTNode]) 
     return names(owner).read[name] - sum(names(part).read[name] for part in inside)
 
 
-def value_reads(block: Block, owner: cst.CSTNode, name: str, index: int) -> int:
-    """How often the value that a name is given by one statement can be read; never too low."""
+def value_reads(block: Block, owner: cst.CSTNode, name: str, index: int, skip: Sequence[cst.CSTNode] = ()) -> int:
+    """How often the value that a name is given by one statement can be read outside of some parts; never too low."""
     statements = block.statements
+
+    def reads(statement: cst.CSTNode) -> int:
+        inside = [part for part in skip if any(node is part for node in walk(statement))]
+        return names(statement).read[name] - sum(names(part).read[name] for part in inside)
+
     count = 0
     for statement in statements[index + 1 :]:
-        count += names(statement).read[name]
+        count += reads(statement)
         if given_by(statement, name) is not None:
             return count
     if block.looped:
-        for statement in statements:
-            count += names(statement).read[name]
+        for statement in statements[: index + 1]:
+            count += reads(statement)
             if given_by(statement, name) is not None:
                 break
     return count + reads_outside(owner, name, statements)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import libcst as cst
 
@@ -105,8 +106,8 @@ class Program:
 
     @staticmethod
     def read(sources: Sources) -> Program:
-        found = {path: parse(text) for path, text in sources.items()}
-        return Program({p: _view(p, sources[p], module) for p, module in sorted(found.items()) if module is not None})
+        views = {path: _view(path, sources[path]) for path in sorted(sources)}
+        return Program({path: view for path, view in views.items() if view is not None})
 
     def classes(self) -> Iterator[ClassView]:
         return (cls for file in self.files.values() for cls in file.classes.values())
@@ -120,7 +121,11 @@ class Program:
         )
 
 
-def _view(path: str, text: str, module: cst.Module) -> SourceFile:
+@lru_cache(maxsize=128)
+def _view(path: str, text: str) -> SourceFile | None:
+    """The file read; kept, because techniques look at the same text one after the other."""
+    if (module := parse(text)) is None:
+        return None
     file = SourceFile(path, text, module)
     _read_imports(module, file.imports)
     _read_suite(module, None, file)
@@ -195,6 +200,12 @@ def _read_attribute(
             given.setdefault(name, []).append(value)
         case cst.AnnAssign(target=target, value=cst.BaseExpression() as value) if name := _of(target, me):
             given.setdefault(name, []).append(value)
+        case cst.Assign(
+            targets=[cst.AssignTarget(target=cst.Tuple(elements=left))], value=cst.Tuple(elements=right)
+        ) if len(left) == len(right):
+            for to, what in zip(left, right, strict=True):
+                if name := _of(to.value, me):
+                    given.setdefault(name, []).append(what.value)
         case cst.Assign(targets=targets):
             for each in targets:
                 parts = [e.value for e in each.target.elements] if isinstance(each.target, cst.Tuple) else [each.target]

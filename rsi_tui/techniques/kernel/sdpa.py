@@ -53,7 +53,8 @@ class _Chain:
     value: str = ""
     after: str = ""
     """what follows the call, for einsum layouts and three-dimensional operands"""
-    inputs: list[cst.BaseExpression] = field(default_factory=list)
+    inputs: list[tuple[cst.BaseExpression, int]] = field(default_factory=list)
+    """expressions that the fused call is made of, with the statement each is read at"""
 
     def step(self, node: cst.BaseExpression, at: int) -> tuple[cst.BaseExpression, int]:
         """What a name holds at a statement; the statement that made it becomes a link."""
@@ -130,8 +131,8 @@ def _match(reader: Reader, block: Block, at: int, node: cst.BaseExpression) -> _
     if scores is None:
         return None
     scores_op, scores_at = scores
-    chain.inputs.append(values)
-    fine = _einsum_operands(chain, scores_op, product, values) if product else _operands(chain, op, scores_op, values, scores_at)
+    chain.inputs.append((values, at))
+    fine = _einsum_operands(chain, scores_op, product, values, scores_at) if product else _operands(chain, op, scores_op, values, scores_at)
     return chain if fine else None
 
 
@@ -148,11 +149,11 @@ def _through_dropout(chain: _Chain, node: cst.BaseExpression, at: int) -> tuple[
     if op.name == "dropout_layer" and op.layer is not None:
         layer = operand(op.layer)
         chain.dropout = f"{layer}.p if {layer}.training else 0.0"
-    elif op.name == "dropout" and isinstance(node, cst.Call) and not isinstance(op.args[0], cst.Call):
+    elif op.name == "dropout" and isinstance(node, cst.Call):
         rate, training = op.arg(1, "p"), op.arg(2, "training")
         p = operand(rate) if rate is not None else "0.5"
         chain.dropout = p if training is None else f"{p} if {operand(training)} else 0.0"
-        chain.inputs.extend(e for e in (rate, training) if e is not None)
+        chain.inputs.extend((e, at) for e in (rate, training) if e is not None)
     else:
         return node, at
     return chain.step(op.args[0], at)
@@ -167,7 +168,7 @@ def _through_mask_and_scale(chain: _Chain, node: cst.BaseExpression, at: int) ->
             return None
         if op.name in ("matmul", "einsum"):
             return op, at
-        inner = _unmask(chain, op, at) or _unscale(chain, op)
+        inner = _unmask(chain, op, at) or _unscale(chain, op, at)
         if inner is None:
             return None
         node = inner
@@ -196,15 +197,15 @@ def _unmask(chain: _Chain, op: Op, at: int) -> cst.BaseExpression | None:
     return inner
 
 
-def _unscale(chain: _Chain, op: Op) -> cst.BaseExpression | None:
+def _unscale(chain: _Chain, op: Op, at: int) -> cst.BaseExpression | None:
     if op.name not in ("mul", "div") or len(op.args) != 2:
         return None
     left, right = op.args
     if chain.scales.take(chain.reader, op.name, right):
-        chain.inputs.append(right)
+        chain.inputs.append((right, at))
         return left
     if op.name == "mul" and chain.scales.take(chain.reader, "mul", left):
-        chain.inputs.append(left)
+        chain.inputs.append((left, at))
         return right
     return None
 
@@ -227,7 +228,7 @@ def _operands(chain: _Chain, product: Op, scores: Op, values: cst.BaseExpression
     else:
         chain.key = f"{operand(key)}.transpose(-2, -1)"
     chain.query, chain.value = operand(query), operand(values)
-    chain.inputs += [query, key]
+    chain.inputs += [(query, at), (key, key_at)]
     chain.scales.widths = (query, key)
     if product.batched:
         # the fused kernels want four dimensions
@@ -236,7 +237,9 @@ def _operands(chain: _Chain, product: Op, scores: Op, values: cst.BaseExpression
     return key_at >= 0
 
 
-def _einsum_operands(chain: _Chain, scores: Op, product: Einsum, values: cst.BaseExpression) -> bool:
+def _einsum_operands(
+    chain: _Chain, scores: Op, product: Einsum, values: cst.BaseExpression, at: int
+) -> bool:
     first = einsum(scores) if scores.name == "einsum" else None
     if first is None:
         return False
@@ -247,7 +250,7 @@ def _einsum_operands(chain: _Chain, scores: Op, product: Einsum, values: cst.Bas
     query, key = (first.right, first.left) if flipped else (first.left, first.right)
     chain.query, chain.key, chain.value = operand(query) + query_order, operand(key) + key_order, operand(values) + value_order
     chain.after = result_order
-    chain.inputs += [query, key]
+    chain.inputs += [(query, at), (key, at)]
     chain.scales.widths = (query, key)
     return True
 
@@ -255,11 +258,16 @@ def _einsum_operands(chain: _Chain, scores: Op, product: Einsum, values: cst.Bas
 def _removable(chain: _Chain, function: FunctionView) -> bool:
     """Whether the intermediate results serve nothing but this product, and its inputs keep their values."""
     statements = chain.block.statements
-    if any(flow.value_reads(chain.block, function.node, name, index) != 1 for index, name in chain.links):
-        return False
-    indices = {index for index, _ in chain.links}
-    between = [statements[i] for i in range(min([*indices, chain.at]), chain.at) if i not in indices]
-    used = {n for e in chain.inputs for n in flow.names(e).read}
+    gone = {index for index, _ in chain.links}
+    parts = [statements[i] for i in gone] + [chain.product]
+    for index, name in chain.links:
+        if flow.value_reads(chain.block, function.node, name, index, parts):
+            return False
+        # an input that is made from an intermediate result
+        if any(flow.names(e).read[name] and index < at for e, at in chain.inputs):
+            return False
+    between = [statements[i] for i in range(min([*gone, chain.at]), chain.at) if i not in gone]
+    used = {n for e, _ in chain.inputs for n in flow.names(e).read}
     return not any(flow.names(s).bound[n] or flow.mutated(s, n) for s in between for n in used)
 
 
@@ -286,22 +294,24 @@ def _rewrite(chain: _Chain, file: SourceFile, function: FunctionView, edits: Edi
 
 def _remove_dead_mask(chain: _Chain, function: FunctionView, edits: Edits) -> None:
     """A mask made in the function for this attention alone goes too."""
-    chained = [chain.block.statements[i] for i, _ in chain.links] + [chain.block.statements[chain.at]]
-    wanted = set(flow.names(chain.mask).read) if chain.mask is not None else set()
-    for block in function.blocks[:1] if chain.block is not function.blocks[0] else [chain.block]:
-        for statement in reversed(block.statements):
-            found = flow.assigned(statement)
-            if found is None or found[0] not in wanted or edits.touched(statement):
-                continue
-            name, value = found
-            others = [*chained, statement]
-            if flow.reads_outside(function.node, name, others) or not _pure(value):
-                continue
-            if flow.names(function.node).bound[name] != sum(flow.names(s).bound[name] for s in others):
-                continue
-            edits.remove(statement)
-            chained.append(statement)
-            wanted |= {n for n in flow.names(value).read if n != "self"}
+    gone: list[cst.CSTNode] = [chain.block.statements[i] for i, _ in chain.links]
+    gone.append(chain.product)
+    wanted = sorted(flow.names(chain.mask).read) if chain.mask is not None else []
+    outer = function.blocks[0].statements
+    while wanted:
+        name = wanted.pop()
+        made = [(s, g[1]) for s in outer if (g := flow.assigned(s)) and g[0] == name and not edits.touched(s)]
+        parts = [*gone, *(s for s, _ in made)]
+        if (
+            made
+            and all(_pure(value) for _, value in made)
+            and flow.names(function.node).bound[name] == len(made)
+            and not flow.reads_outside(function.node, name, parts)
+        ):
+            for statement, value in made:
+                edits.remove(statement)
+                wanted.extend(n for n in sorted(flow.names(value).read) if n != name)
+            gone = parts
 
 
 def _pure(value: cst.BaseExpression) -> bool:

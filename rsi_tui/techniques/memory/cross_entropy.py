@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from math import log
 
 import libcst as cst
 
@@ -11,7 +12,7 @@ from rsi_tui.techniques.base import Effect, Situation
 from rsi_tui.techniques.codemod import Codemod, faster
 from rsi_tui.techniques.idioms.head_loss import HeadLoss, head_losses
 from rsi_tui.techniques.idioms.program import Program, SourceFile
-from rsi_tui.techniques.idioms.tree import Edits
+from rsi_tui.techniques.idioms.tree import Edits, bare
 
 LOSS_OPERATORS = ("log_softmax", "nll_loss", "cross_entropy")
 LOGITS_SHARE_OF_PEAK = 0.45
@@ -20,7 +21,7 @@ LOGITS_SHARE_OF_PEAK = 0.45
 _CHUNKED = '''\
 def _rows_cross_entropy(hidden, weight, bias, targets, options):
     logits = {F}.linear(hidden, weight, bias)
-    if logits.dtype in ({torch}.float16, {torch}.bfloat16):
+    if logits.dtype.itemsize == 2:
         logits = logits.float()
     return {F}.cross_entropy(logits, targets, reduction="sum", **options)
 '''
@@ -50,7 +51,7 @@ class _LinearCrossEntropy({torch}.autograd.Function):
         for start in range(0, hidden.size(0), rows):
             part = slice(start, start + rows)
             logits = {F}.linear(hidden[part], weight, bias)
-            if logits.dtype in ({torch}.float16, {torch}.bfloat16):
+            if logits.dtype.itemsize == 2:
                 logits = logits.float()
             wanted = targets[part].where(kept[part], 0).unsqueeze(1)
             logits -= logits.logsumexp(1, keepdim=True)
@@ -123,8 +124,6 @@ def _keep_for_evaluation(found: HeadLoss, call: str, file: SourceFile, edits: Ed
     enabled = file.spell("torch.is_grad_enabled", edits)
     guard = f"({found.guard}) and {enabled}()" if " or " in found.guard else f"{found.guard} and {enabled}()"
     condition = guard if found.guard else f"{enabled}()"
-    from rsi_tui.techniques.idioms.tree import bare
-
     edits.replace(found.made_value, f"None if {condition} else {bare(found.made_value)}")
     assert isinstance(found.loss, cst.BaseExpression)
     edits.replace(found.loss, f"({call} if {found.name} is None else {bare(found.loss)})")
@@ -156,8 +155,6 @@ class ChunkedCrossEntropy(_Loss):
     options = ("ignore_index", "label_smoothing")
 
     def predict(self, situation: Situation) -> Effect:
-        from math import log
-
         memory = log(1 - 0.8 * logits_share(situation))
         if situation.profile is None:
             return Effect(time=0.0, memory=memory)
@@ -184,8 +181,6 @@ class LinearCrossEntropy(_Loss):
     options = ("ignore_index",)
 
     def predict(self, situation: Situation) -> Effect:
-        from math import log
-
         memory = log(1 - 0.8 * logits_share(situation))
         if situation.profile is None:
             return Effect(time=-0.02, memory=memory)
