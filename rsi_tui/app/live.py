@@ -98,6 +98,11 @@ class LiveScreen(Screen[None]):
     def on_resize(self) -> None:
         self._show_head()
 
+    @property
+    def ready(self) -> bool:
+        """Whether its parts are there: after it was mounted, until it is taken down."""
+        return bool(self.query(Log)) and self.is_running
+
     # --- what the app gives ----------------------------------------------------------------------
 
     def begin(self) -> None:

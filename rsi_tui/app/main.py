@@ -53,7 +53,7 @@ class RsiApp(App[None]):
 
     def __init__(self, home: Home, campaign: str | None, settings: AppSettings) -> None:
         colourless = bool(os.environ.get("NO_COLOR"))
-        super().__init__()
+        super().__init__(ansi_color=True if colourless else None)  # Textual picks its colour filter here, not with the theme
         self.animation_level = "none"
         if settings.theme or colourless:
             self.theme = settings.theme if settings.theme in self.available_themes and not colourless else "ansi-dark"
@@ -65,14 +65,11 @@ class RsiApp(App[None]):
         self._polls = 0
         self._live = LiveScreen(settings.log_lines)
 
-    def on_mount(self) -> None:
-        self.push_screen(self._live, callback=None)
+    async def on_mount(self) -> None:
+        await self.push_screen(self._live)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self.exit)
-        self.call_after_refresh(self._start)
-
-    def _start(self) -> None:
         self._open(self._wanted or first_campaign(self._home, self._ids()))
         self.set_interval(1 / self._settings.poll_hz, self._poll)
 
@@ -95,6 +92,8 @@ class RsiApp(App[None]):
 
     def _poll(self) -> None:
         """Take in what is new; a damaged journal is said and watched no further."""
+        if not self._live.ready:  # the screen is being taken down
+            return
         self._polls += 1
         tail, log = self._tail, self._run_log
         if tail is None or log is None:

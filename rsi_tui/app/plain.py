@@ -138,7 +138,7 @@ def _judgement_lines(view: CampaignView, body: ev.Body) -> Iterator[tuple[str, s
         yield style, f"verdict on {verdict.candidate}: {verdict.verdict.replace('_', ' ')}{speedup}; {'; '.join(verdict.reasons)}"
     elif isinstance(body, ev.Claimed):
         claim = body.claim
-        if claim.proven:
+        if claim.proven and claim.speedup is not None:
             yield _GREEN, f"claim: {words.interval(claim.speedup)} on {words.plural(claim.pairs, 'fresh pair')}"
         else:
             yield _RED, f"no claim: {'; '.join(claim.reasons)}"
@@ -184,7 +184,7 @@ def _result_lines(view: CampaignView) -> Iterator[tuple[str, str]]:
         yield "baseline", f"{words.step_time(claim.baseline_step_s)} a step"
     elif view.profile is not None:
         yield "baseline", f"{words.step_time(view.profile.step_s)} a step (profiled)"
-    if claim is not None and claim.proven:
+    if claim is not None and claim.proven and claim.speedup is not None and claim.baseline_step_s is not None:
         low, high = claim.baseline_step_s / claim.speedup.high, claim.baseline_step_s / claim.speedup.low
         interval = f"{words.confidence(claim.speedup.confidence)} interval {words.step_time(low)} to {words.step_time(high)}"
         yield "proven", f"{words.step_time(claim.candidate_step_s)} a step ({interval}, from the speed-up's)"

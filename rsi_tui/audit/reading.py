@@ -146,7 +146,7 @@ def _status_data(view: CampaignView, engine: int | None) -> dict[str, Any]:
 
 
 def _row(view: CampaignView) -> tuple[str, ...]:
-    speedup = words.short_interval(view.claim.speedup) if view.claim and view.claim.proven else "-"
+    speedup = words.short_interval(view.claim.speedup) if view.claim and view.claim.proven and view.claim.speedup else "-"
     runs = str(len(view.trials) + len(view.sealed))
     started = view.started_at[:16].replace("T", " ")
     return view.id, words.one_line(view.workload), words.one_line(view.state_words, 40), view.trust, speedup, str(len(view.candidates)), runs, started

@@ -127,7 +127,7 @@ def _headline(view: CampaignView) -> str:
 def _summary(view: CampaignView) -> str:
     """The result in one sentence."""
     claim = view.claim
-    if claim is not None and claim.proven:
+    if claim is not None and claim.proven and claim.speedup is not None:
         return (
             f"{words.interval(claim.speedup)}: a step took {words.step_time(claim.baseline_step_s)} before and takes "
             f"{words.step_time(claim.candidate_step_s)} now (medians of {claim.pairs} fresh pairs of runs)."

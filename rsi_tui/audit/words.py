@@ -67,8 +67,10 @@ def percent(fraction: float) -> str:
     return f"{fraction * 100:.3g} %"
 
 
-def step_time(seconds: float) -> str:
-    """Time of a step: '118 ms', '1.42 s'."""
+def step_time(seconds: float | None) -> str:
+    """Time of a step: '118 ms', '1.42 s'; '?' where there is none."""
+    if seconds is None:
+        return "?"
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 

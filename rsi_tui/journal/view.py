@@ -467,7 +467,7 @@ def campaign_summary(view: CampaignView) -> dict[str, Any]:
         "reason": view.state_reason,
         "trust": view.trust,
         "preset": view.created.preset if view.created else "",
-        "speedup": claim.speedup.model_dump() if claim else None,
+        "speedup": claim.speedup.model_dump() if claim and claim.speedup else None,
         "candidates": len(view.candidates),
         "trials": {
             "ok": outcomes["ok"],

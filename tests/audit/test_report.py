@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from rsi_tui.app.plain import final_summary
 from rsi_tui.audit import words
 from rsi_tui.audit.report import render_markdown, render_report
 from rsi_tui.errors import UsageError
 from rsi_tui.journal import events as ev
 from rsi_tui.journal.chain import JournalWriter, read_events
-from rsi_tui.journal.view import CampaignView
+from rsi_tui.journal.view import CampaignView, campaign_summary
 from tests.support.story import SDPA_DIFF, STAGES, story, write_story
 
 
@@ -76,17 +77,24 @@ def test_nothing_proven_is_said_plainly(tmp_path: Path) -> None:
     assert "Nothing." in text
 
 
-def test_a_claim_that_did_not_hold_is_not_a_speedup(tmp_path: Path) -> None:
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_claim_that_did_not_hold_is_not_a_speedup(tmp_path: Path, measured: bool) -> None:
     path = tmp_path / "journal.jsonl"
+    change: dict[str, object] = {"proven": False, "reasons": ("the interval holds 1",)}
+    if not measured:
+        change |= {"speedup": None, "baseline_step_s": None, "candidate_step_s": None, "total_wall_ratio": None, "slope_ratio": None}
     with JournalWriter.open(path) as journal:
         for body in story("c"):
             if isinstance(body, ev.Claimed):
-                body = ev.Claimed(claim=body.claim.model_copy(update={"proven": False, "reasons": ("the interval holds 1",)}))
+                body = ev.Claimed(claim=body.claim.model_copy(update=change))
             journal.append(body)
     text = report_of(path)
     assert "# dense-single: nothing proven" in text
     assert "the claim did not hold" in text
     assert "keep the program as it is" in text
+    view = CampaignView().feed_all(read_events(path))
+    assert campaign_summary(view)["speedup"] is None
+    assert "the interval holds 1" in final_summary(view, path, "rsi")
 
 
 def test_the_readable_form_follows_from_the_canonical_one(tmp_path: Path) -> None:
