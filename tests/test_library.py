@@ -74,7 +74,7 @@ def test_the_last_word_on_each_candidate(tmp_path: Path) -> None:
     rows = rows_of(batch_at(tmp_path))
     assert {name: (row.verdict, row.outcome) for name, row in rows.items()} == {
         "c1": ("screened", "ok"), "c2": ("screened", "ok"), "c4": ("screened", "ok"),
-        "c3": ("screened", "oom"), "c5": ("invalid", ""), "c6": ("adopted", "ok"), "h3": ("refused", ""),
+        "c3": ("failed", "oom"), "c5": ("invalid", ""), "c6": ("adopted", "ok"), "h3": ("refused", ""),
     }  # fmt: skip
     assert "bundle c6 is adopted" in rows["c1"].reason
     assert rows["h3"].reason.startswith("duplicate:")
@@ -85,7 +85,7 @@ def test_before_its_verdict_a_promoted_candidate_is_open(tmp_path: Path) -> None
     rows = rows_of(batch_at(tmp_path, "screening"))
     assert rows["c1"].verdict == ""
     assert rows["c1"].reason.startswith("promoted, not verified")
-    assert rows["c3"].verdict == "screened"
+    assert rows["c3"].verdict == "failed"
 
 
 def test_the_effect_comes_from_the_best_evidence_and_failures_have_none(tmp_path: Path) -> None:

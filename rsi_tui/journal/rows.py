@@ -238,6 +238,8 @@ class _Projection:
             return "refused", "; ".join(f"{r.kind}: {r.reason}" for r in round_.refusals)
         if known.screen is None:
             return "", ""
+        if known.screen.outcome in FAILED_OUTCOMES:
+            return "failed", known.screen.reason
         if not known.screen.promoted:
             return "screened", known.screen.reason
         bundle = self.bundle_of.get(known.id)
