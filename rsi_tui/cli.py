@@ -59,8 +59,7 @@ def run(
     Example: rsi run workloads/dense_single --preset quick
     """
     from rsi_tui.app.plain import PlainLog, final_summary
-    from rsi_tui.audit.reading import load_view
-    from rsi_tui.journal.view import campaign_summary
+    from rsi_tui.journal.view import campaign_summary, load_campaign
     from rsi_tui.loop.engine import run as run_engine
     from rsi_tui.loop.setup import Request
     from rsi_tui.minds.choose import mind_named
@@ -80,10 +79,10 @@ def run(
     )
     listen = (lambda event: None) if as_json else PlainLog()
     ended = run_engine(home, request, mind_named(mind), listen, _note)
-    view = load_view(home, ended.campaign)
+    view = load_campaign(home, ended.campaign)
     if as_json:
         print(json.dumps(campaign_summary(view), indent=2))
-    elif ended.state == "interrupted":
+    elif ended.report is None:
         print(f"Stopped. Nothing finished is lost; go on with: rsi run {workload} {_preset(preset)}--resume")
     else:
         print(final_summary(view, ended.report, "rsi"))

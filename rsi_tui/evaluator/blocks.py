@@ -9,17 +9,20 @@ only the slot that was interrupted, twice at the most.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from rsi_tui.evaluator.draws import Draw
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Interrupted, Lab
-from rsi_tui.evaluator.trial import TrialRequest, TrialResult
+from rsi_tui.evaluator.trial import TrialRequest, TrialResult, findings
 from rsi_tui.journal.chain import now_utc
 from rsi_tui.journal.events import BlockClosed, BlockOpened, TrialFinished, TrialStarted
 from rsi_tui.journal.facts import Arm, CandidateFacts, InvariantFacts, TrialFacts, TrialKind
 from rsi_tui.launch.lease import host_lease
 
+Purpose = Literal["calibration", "reference", "screen", "verify", "claim"]
 MAX_ATTEMPTS = 3
 """a slot is rerun twice at the most (holes H17)"""
 
@@ -42,7 +45,7 @@ class BlockPlan:
     id: str
     step: str
     """durable name under which the block is recorded"""
-    purpose: str
+    purpose: Purpose
     incumbent: CandidateFacts
     candidates: tuple[CandidateFacts, ...]
     setup: tuple[Slot, ...]
@@ -51,6 +54,8 @@ class BlockPlan:
     commitment: str
     kind: TrialKind
     sealed: bool = False
+    halt: Callable[[Sequence[TrialFacts]], bool] | None = None
+    """asked half-way through the timed slots: True ends the block there, as futile"""
     judge: bool = True
     """compare the checkpoints of candidate and harmless runs with the incumbent's"""
 
@@ -65,6 +70,8 @@ class BlockOutcome:
     invariants: dict[str, tuple[InvariantFacts, ...]] = field(default_factory=dict)
     """trial id -> what the comparison with the block's reference said"""
     void: str = ""
+    halted: bool = False
+    """ended half-way as futile; its times prove nothing"""
 
     def of(self, candidate: CandidateFacts) -> list[TrialFacts]:
         """Timed trials of one candidate, in the order run."""
@@ -79,7 +86,7 @@ def run_block(lab: Lab, plan: BlockPlan, judge: CheckpointJudge) -> BlockOutcome
         BlockOpened,
         lambda: BlockOpened(
             block=plan.id,
-            purpose=plan.purpose,  # type: ignore[arg-type]
+            purpose=plan.purpose,
             candidates=tuple(c.id for c in plan.candidates),
             incumbent=plan.incumbent.id,
             slots=slots,
@@ -92,10 +99,21 @@ def run_block(lab: Lab, plan: BlockPlan, judge: CheckpointJudge) -> BlockOutcome
         for number, slot in enumerate((*plan.setup, *plan.timed)):
             facts = _run_slot(lab, plan, number, slots, slot, judge)
             (outcome.setup if number < len(plan.setup) else outcome.timed).append(facts)
+            if 2 * len(outcome.timed) == len(plan.timed) and plan.halt is not None and plan.halt(outcome.timed):
+                outcome.halted = True
+                break
     outcome.invariants = judge.finish()
+    for facts in outcome.timed:
+        if facts.arm == "candidate" and (found := findings(facts)):
+            outcome.invariants[facts.id] = (*outcome.invariants.get(facts.id, ()), _misconduct(found))
     outcome.void = _void_reason(outcome)
     lab.steps.once(f"{plan.step}/closed", BlockClosed, lambda: _closing(outcome))
     return outcome
+
+
+def _misconduct(found: tuple[str, ...]) -> InvariantFacts:
+    """What no honest run shows: forged progress lines, frozen files changed."""
+    return InvariantFacts(name="conduct of the run", status="broken", value=None, limit=None, how="; ".join(found))
 
 
 def _closing(outcome: BlockOutcome) -> BlockClosed:
@@ -115,14 +133,16 @@ def _void_reason(outcome: BlockOutcome) -> str:
 
 def _run_slot(lab: Lab, plan: BlockPlan, number: int, of: int, slot: Slot, judge: CheckpointJudge) -> TrialFacts:
     """The facts of one slot: recorded ones if there are, else of a fresh run."""
-    for attempt in range(1, MAX_ATTEMPTS + 1):
+    attempt = 1
+    while True:
         step = f"{plan.step}/s{number}a{attempt}"
         known = _recorded(lab, plan, number, slot, step, attempt)
         if known is None:
             return _execute(lab, plan, number, of, slot, step, attempt, judge)
-        if known.outcome not in ("cancelled", "not_measured") and judge.recall(lab.vault, known, slot.arm):
+        usable = known.outcome not in ("cancelled", "not_measured") and judge.recall(lab.vault, known, slot.arm)
+        if usable or attempt == MAX_ATTEMPTS:
             return known
-    return known  # interrupted as often as is allowed
+        attempt += 1
 
 
 def _recorded(lab: Lab, plan: BlockPlan, number: int, slot: Slot, step: str, attempt: int) -> TrialFacts | None:

@@ -37,8 +37,8 @@ class Lab:
     steps: Steps
     vault: Vault
     open_comparer: Callable[[], UpdateComparer]
-    validation: HiddenValidation | None
-    """None when the contract has no hidden validation"""
+    holdouts: dict[str, HiddenValidation]
+    """'verify' and 'claim': two hidden sets, so that many verdicts can't overfit the claim's; empty without validation"""
     cancel: threading.Event
     fingerprint: str
     """hash of hardware and software"""
@@ -72,6 +72,16 @@ class Lab:
         if self.noise is None:
             raise RuntimeError("noise is asked for before the baseline was calibrated")
         return self.noise
+
+    def holdout(self, purpose: str) -> HiddenValidation | None:
+        """The hidden validation of a purpose, its data derived on first use from a secret of its own."""
+        validation = self.holdouts.get(purpose)
+        if validation is not None:
+            key = f"holdout/{purpose}"
+            if self.vault.get(key) is None:
+                self.vault.put(key, {"secret": secrets.token_hex(16)})
+            validation.prepare(str((self.vault.get(key) or {})["secret"]))
+        return validation
 
     @property
     def twin(self) -> str:

@@ -11,15 +11,17 @@ import math
 from statistics import fmean, median
 
 from rsi_tui.evaluator.blocks import BlockOutcome, BlockPlan, Slot, run_block
-from rsi_tui.evaluator.claim import hodges_lehmann, slope_ratio, slow_run_bound
+from rsi_tui.evaluator.claim import fewest_pairs, hodges_lehmann, slope_ratio, slow_run_bound
 from rsi_tui.evaluator.draws import Draw, draw_steps, keep_or_draw, shuffled
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
 from rsi_tui.evaluator.verify import validate_pair
 from rsi_tui.journal.events import Claimed
-from rsi_tui.journal.facts import AttributionFacts, CandidateFacts, ClaimFacts, InvariantFacts, TrialFacts
+from rsi_tui.journal.facts import AttributionFacts, CandidateFacts, ClaimFacts, Interval, InvariantFacts, TrialFacts
 
 CONFIDENCE = 0.99
+MAX_VOID = 2
+"""pairs that a fault of the host may void"""
 SLOPE_TOLERANCE = 0.10
 """the slope of total wall may fall short of the claimed ratio by this fraction, beyond the interval's low end"""
 
@@ -29,15 +31,20 @@ def prove(lab: Lab, step: str, stack: CandidateFacts, attribution: tuple[Attribu
     pairs: list[tuple[TrialFacts, TrialFacts]] = []
     invariants: dict[str, InvariantFacts] = {}
     reasons: list[str] = []
-    for number in range(lab.contract.proof.final_pairs):
-        outcome = _pair(lab, f"{step}/p{number + 1}", stack, judged=number == 0)
+    number = voided = 0
+    while len(pairs) < lab.contract.proof.final_pairs and voided <= MAX_VOID:
+        number += 1
+        outcome = _pair(lab, f"{step}/p{number}", stack, judged=number == 1)
         for found in outcome.invariants.values():
             invariants.update({fact.name: fact for fact in found})
         base, ours = outcome.of(lab.original)[0], outcome.of(stack)[0]
-        if outcome.void or base.score_s is None or ours.score_s is None:
-            reasons.append(f"pair {number + 1} gave no pair of times: {outcome.void or ours.detail or base.detail}")
-        else:
+        if base.score_s is not None and ours.score_s is not None and not outcome.void:
             pairs.append((base, ours))
+            continue
+        voided += 1
+        if ours.outcome not in ("ok", "not_measured", "cancelled"):
+            reasons.append(f"run {ours.id} of the stack ended as {ours.outcome}: {ours.detail}")
+            break
     made = lab.steps.once(
         step, Claimed, lambda: Claimed(claim=_claim(stack, pairs, invariants, reasons, attribution))
     )
@@ -71,11 +78,11 @@ def _pair(lab: Lab, step: str, stack: CandidateFacts, judged: bool) -> BlockOutc
         sealed=True,
         judge=judged,
     )
-    validate = judged and lab.validation is not None
+    validate = judged and bool(lab.holdouts)
     judge = CheckpointJudge(lab, active=judged, validate=validate)
     outcome = run_block(lab, plan, judge)
     if validate:
-        for trial, fact in validate_pair(lab, step, judge).items():
+        for trial, fact in validate_pair(lab, step, "claim", judge).items():
             outcome.invariants[trial] = (*outcome.invariants.get(trial, ()), fact)
     return outcome
 
@@ -88,32 +95,49 @@ def _claim(
     attribution: tuple[AttributionFacts, ...],
 ) -> ClaimFacts:
     base, ours = [a for a, _ in pairs], [b for _, b in pairs]
-    ratios = [math.log((a.score_s or 0) / (b.score_s or 1)) for a, b in pairs]
-    speedup = hodges_lehmann(ratios, CONFIDENCE)
-    walls = fmean(a.wall_s for a in base) / fmean(b.wall_s for b in ours)
-    slope = slope_ratio([a.steps for a in base], [a.wall_s for a in base], [b.wall_s for b in ours])
-    reasons = [*reasons]
-    if speedup.low <= 1:
-        reasons.append("the interval does not lie above 1")
-    if walls <= 1:
-        reasons.append("total wall time, nothing amortised, does not win at the lengths that were run")
-    if slope is not None and slope < min(speedup.low, speedup.estimate) * (1 - SLOPE_TOLERANCE):
-        reasons.append(f"the slope of total wall over length says {slope:.2f}x, less than the step times claim")
-    reasons += [f"{fact.name} is broken" for fact in invariants.values() if fact.status == "broken"]
+    enough = len(pairs) >= fewest_pairs(CONFIDENCE)
+    ratios = [math.log((b.score_s or 1) / (a.score_s or 1)) for a, b in pairs]
+    speedup = hodges_lehmann(ratios, CONFIDENCE) if enough else None
+    walls = fmean(a.wall_s for a in base) / fmean(b.wall_s for b in ours) if pairs else None
+    slope = _slope(base, ours)
+    reasons = [*reasons, *_shortfalls(speedup, walls, slope, len(pairs))]
+    reasons += [f"{fact.name} is broken: {fact.how}" for fact in invariants.values() if fact.status == "broken"]
     return ClaimFacts(
         candidate=stack.id,
         pairs=len(pairs),
-        baseline_step_s=median(a.step_s for a in base if a.step_s is not None),
-        candidate_step_s=median(b.step_s for b in ours if b.step_s is not None),
+        baseline_step_s=median(a.step_s for a in base if a.step_s is not None) if pairs else None,
+        candidate_step_s=median(b.step_s for b in ours if b.step_s is not None) if pairs else None,
         speedup=speedup,
         total_wall_ratio=walls,
         slope_ratio=slope,
         baseline_peak_bytes=max((a.peak_bytes for a in base if a.peak_bytes is not None), default=None),
         candidate_peak_bytes=max((b.peak_bytes for b in ours if b.peak_bytes is not None), default=None),
-        slow_run_bound=slow_run_bound([b.score_s or 0 for b in ours], [a.score_s or 0 for a in base]),
+        slow_run_bound=slow_run_bound([b.score_s or 0 for b in ours], [a.score_s or 0 for a in base]) if pairs else 1.0,
         invariants=tuple(invariants.values()),
         attribution=attribution,
         proven=not reasons,
         reasons=tuple(reasons),
         trials=tuple(f.id for pair in pairs for f in pair),
     )
+
+
+def _slope(base: list[TrialFacts], ours: list[TrialFacts]) -> float | None:
+    """Slope of total wall over length, baseline / stack; None when all runs had one length."""
+    lengths = [float(a.steps) for a in base]
+    if len(set(lengths)) < 2:
+        return None
+    return slope_ratio(lengths, [a.wall_s for a in base], lengths, [b.wall_s for b in ours])
+
+
+def _shortfalls(speedup: Interval | None, walls: float | None, slope: float | None, pairs: int) -> list[str]:
+    """Why a claim does not hold, as far as times say."""
+    if speedup is None:
+        return [f"only {pairs} pairs count; a {CONFIDENCE:.0%} interval needs {fewest_pairs(CONFIDENCE)}"]
+    found = []
+    if speedup.low <= 1:
+        found.append("the interval does not lie above 1")
+    if walls is not None and walls <= 1:
+        found.append("total wall time, nothing amortised, does not win at the lengths that were run")
+    if slope is not None and slope < speedup.low * (1 - SLOPE_TOLERANCE):
+        found.append(f"the slope of total wall over length says {slope:.2f}x, less than the step times claim")
+    return found

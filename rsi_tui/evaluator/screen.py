@@ -80,12 +80,15 @@ def _batch(lab: Lab, step: str, number: int, courses: list[_Course], incumbent: 
 def _look(lab: Lab, course: _Course) -> None:
     """Drop, promote or run again, by the rule for the number of batches seen."""
     scale, margin = lab.measured_noise.pair_scale, lab.contract.objective.margin
-    rule = {
-        1: lambda r: screening.first_look(r[0], scale),
-        2: lambda r: screening.second_look(r[0], r[1], scale, margin),
-        3: lambda r: screening.third_look(r, scale, margin),
-    }[len(course.ratios)]
-    look = rule(course.ratios)
+    match course.ratios:
+        case [first]:
+            look = screening.first_look(first, scale)
+        case [first, second]:
+            look = screening.second_look(first, second, scale, margin)
+        case [first, second, third, *_]:
+            look = screening.third_look(first, second, third, scale, margin)
+        case _:
+            raise ValueError("a look needs at least one ratio")
     if look.decision != "again":
         course.close(look.reason, promoted=look.decision == "promote")
 
@@ -138,7 +141,7 @@ def _facts(course: _Course, incumbent: CandidateFacts) -> ScreenFacts:
         candidate=course.candidate.id,
         incumbent=incumbent.id,
         outcome=outcome,
-        log_ratio=fmean(course.ratios) if usable else None,
+        log_ratio=screening.estimate(course.ratios) if usable else None,
         batches=len(course.trials),
         promoted=course.promoted,
         reason=course.reason or "undecided after three batches",

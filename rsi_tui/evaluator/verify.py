@@ -17,6 +17,7 @@ from scipy import stats
 
 from rsi_tui.evaluator.blocks import BlockOutcome, BlockPlan, Slot, run_block
 from rsi_tui.evaluator.draws import Draw, draw_steps, keep_or_draw
+from rsi_tui.evaluator.eprocess import BlockPlan as VerificationPlan
 from rsi_tui.evaluator.eprocess import EProcess, choose_plan, draw_order
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
@@ -75,16 +76,18 @@ def verify(
     number = 0
     while evidence.verdict is None and len(evidence.blocks) < plan.max_blocks:
         number += 1
-        outcome = _block(lab, f"{step}/b{number}", candidate, incumbent, plan.arm_size, validate=not evidence.blocks)
+        outcome = _block(lab, f"{step}/b{number}", candidate, incumbent, plan, evidence)
         failed = next((f for f in outcome.of(candidate) if f.outcome not in ("ok", "not_measured", "cancelled")), None)
         if failed is not None:
             evidence.decide("failed", f"run {failed.id} of the candidate ended as {failed.outcome}: {failed.detail}")
+        elif outcome.halted and not outcome.void:
+            _give_up(evidence, outcome, candidate, incumbent)
         elif outcome.void:
             voided += 1
             if voided > MAX_VOID:
                 evidence.decide("not_proven", f"three blocks did not count, the last because {outcome.void}")
         else:
-            _weigh(evidence, outcome, candidate, incumbent)
+            _weigh(evidence, outcome, candidate, incumbent, plan)
     if evidence.verdict is None:
         evidence.decide("not_proven", "the evidence did not suffice within the runs that were planned")
     made = lab.steps.once(
@@ -97,15 +100,32 @@ def verify(
     return made.verdict
 
 
-def _weigh(evidence: _Evidence, outcome: BlockOutcome, candidate: CandidateFacts, incumbent: CandidateFacts) -> None:
+def _give_up(
+    evidence: _Evidence, outcome: BlockOutcome, candidate: CandidateFacts, incumbent: CandidateFacts
+) -> None:
+    """The first block was ended half-way: what it ran is in the record and proves nothing."""
+    theirs, ours = outcome.of(incumbent), outcome.of(candidate)
+    evidence.incumbent += theirs
+    evidence.candidate += ours
+    slower = bool(theirs and ours) and _mean_log(ours) > _mean_log(theirs)
+    evidence.decide("slower" if slower else "not_proven", "stopped half-way through the first block: visibly no faster")
+
+
+def _weigh(
+    evidence: _Evidence,
+    outcome: BlockOutcome,
+    candidate: CandidateFacts,
+    incumbent: CandidateFacts,
+    plan: VerificationPlan,
+) -> None:
     """Add a closed block that counts, and decide if it decides."""
     theirs, ours = outcome.of(incumbent), outcome.of(candidate)
     evidence.incumbent += theirs
     evidence.candidate += ours
     for found in outcome.invariants.values():
         evidence.hold(found)
-    order = "".join("B" if f.candidate == candidate.id else "A" for f in outcome.timed)
-    evalue = evidence.process.add_block(order, [f.score_s or math.inf for f in outcome.timed])
+    order = order_of(outcome.timed, candidate)
+    evalue = evidence.process.add_block(order, [f.score_s or 0.0 for f in outcome.timed])
     evidence.blocks.append(
         BlockFacts(
             id=outcome.plan.id,
@@ -122,7 +142,7 @@ def _weigh(evidence: _Evidence, outcome: BlockOutcome, candidate: CandidateFacts
         evidence.decide("failed", f"run {missing[0]} of the candidate left no checkpoint that could be compared")
     elif evidence.process.reached:
         _adopt_or_not(evidence)
-    elif evidence.process.futile():
+    elif evidence.process.futile(plan):
         slower = _mean_log(ours) > _mean_log(theirs)
         evidence.decide(
             "slower" if slower else "not_proven", "stopped early: no order of the remaining runs was likely to prove it"
@@ -141,8 +161,14 @@ def _adopt_or_not(evidence: _Evidence) -> None:
 
 
 def _block(
-    lab: Lab, step: str, candidate: CandidateFacts, incumbent: CandidateFacts, arm_size: int, validate: bool
+    lab: Lab,
+    step: str,
+    candidate: CandidateFacts,
+    incumbent: CandidateFacts,
+    size: VerificationPlan,
+    evidence: _Evidence,
 ) -> BlockOutcome:
+    first = not evidence.blocks
     block = step.replace("/", "-")
     draw, commitment = keep_or_draw(
         lab.vault,
@@ -150,7 +176,7 @@ def _block(
         lambda: Draw(
             seed=lab.randbelow(2**31),
             steps=draw_steps(lab.contract.objective, lab.randbelow),
-            order=tuple(draw_order(arm_size, lab.randbelow)),
+            order=tuple(draw_order(size.arm_size, lab.randbelow)),
         ),
     )
     equivalent = lab.contract.invariants.weights == "equivalent"
@@ -168,18 +194,33 @@ def _block(
         commitment=commitment,
         kind="verify",
         sealed=True,
+        halt=(lambda timed: _hopeless(evidence, timed, candidate, size)) if first else None,
         judge=equivalent,
     )
-    validate = validate and lab.validation is not None and equivalent
+    validate = first and bool(lab.holdouts) and equivalent
     judge = CheckpointJudge(lab, active=equivalent, validate=validate)
     outcome = run_block(lab, plan, judge)
     if validate:
-        for trial, fact in validate_pair(lab, step, judge).items():
+        for trial, fact in validate_pair(lab, step, "verify", judge).items():
             outcome.invariants[trial] = (*outcome.invariants.get(trial, ()), fact)
     return outcome
 
 
-def validate_pair(lab: Lab, step: str, judge: CheckpointJudge) -> dict[str, InvariantFacts]:
+def _hopeless(
+    evidence: _Evidence, timed: Sequence[TrialFacts], candidate: CandidateFacts, size: VerificationPlan
+) -> bool:
+    """Half-way through the first block: is the candidate visibly no faster? Only when every run has a time."""
+    times = [f.score_s for f in timed if f.score_s is not None]
+    order = order_of(timed, candidate)
+    return len(times) == len(timed) and len(set(order)) == 2 and evidence.process.futile(size, order, times)
+
+
+def order_of(timed: Sequence[TrialFacts], candidate: CandidateFacts) -> str:
+    """The order run: A incumbent, B candidate."""
+    return "".join("B" if f.candidate == candidate.id else "A" for f in timed)
+
+
+def validate_pair(lab: Lab, step: str, purpose: str, judge: CheckpointJudge) -> dict[str, InvariantFacts]:
     """Hidden validation loss of the block's first candidate against its reference; empties the judge.
 
     The loss is kept in the vault: a resumed verification does not measure it again.
@@ -188,19 +229,25 @@ def validate_pair(lab: Lab, step: str, judge: CheckpointJudge) -> dict[str, Inva
     first = next((trial for trial, arm in judge.arms.items() if arm == "candidate"), None)
     known = lab.vault.get(key)
     if known is None and first is not None and judge.reference is not None and judge.validated is not None:
-        assert lab.validation is not None
-        known = {
-            "incumbent": lab.validation.loss(judge.reference),
-            "twin": lab.validation.loss(judge.twin) if judge.twin is not None else None,
-            "candidate": lab.validation.loss(judge.validated),
-        }
-        lab.vault.put(key, known)
+        holdout = lab.holdout(purpose)
+        if holdout is not None:
+            known = {
+                "incumbent": _finite(holdout.loss(judge.reference)),
+                "twin": _finite(holdout.loss(judge.twin)) if judge.twin is not None else None,
+                "candidate": _finite(holdout.loss(judge.validated)),
+            }
+            lab.vault.put(key, known)
     judge.dispose()
     if known is None or first is None:
         return {}
     twin = known["twin"]
     rounding = abs(twin - known["incumbent"]) if twin is not None else 0.0
     return {first: judge_validation(known["candidate"], known["incumbent"], rounding)}
+
+
+def _finite(loss: float) -> float:
+    """A loss that JSON can hold: what is infinite stays larger than any limit."""
+    return min(loss, 1e300)
 
 
 def _facts(
@@ -264,5 +311,5 @@ def _badness(fact: InvariantFacts) -> float:
 
 def _sentence(fact: InvariantFacts) -> str:
     if fact.value is None or fact.limit is None:
-        return f"{fact.name} is broken"
+        return f"{fact.name} is broken: {fact.how}"
     return f"{fact.name} is {fact.value:.3g}, its limit {fact.limit:.3g}"

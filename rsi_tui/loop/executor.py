@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from rsi_tui.contract.fingerprint import changed_knobs, launch_fingerprint
 from rsi_tui.contract.model import KnobValue
@@ -26,7 +27,7 @@ from rsi_tui.repo.patch import apply_diff, normalised_diff_hash
 class Refusal(Exception):
     """No candidate comes of an answer; no trial was spent."""
 
-    kind: str
+    kind: Literal["no_change", "does_not_apply", "duplicate", "constraint", "broken"]
     reason: str
     attempt: str = ""
 
@@ -60,7 +61,7 @@ def _make(ctx: Context, hypothesis: HypothesisFacts, step: str) -> CandidateBuil
         refused = CandidateRefused(
             hypothesis=hypothesis.id,
             direction=hypothesis.direction,
-            kind=refusal.kind,  # type: ignore[arg-type]
+            kind=refusal.kind,
             reason=refusal.reason,
             attempt=refusal.attempt,
         )

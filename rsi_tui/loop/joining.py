@@ -13,8 +13,8 @@ from rsi_tui.loop.context import Context
 from rsi_tui.loop.executor import Refusal, assemble
 from rsi_tui.minds.protocol import ChangeAnswer
 from rsi_tui.repo.patch import apply_diff
-from rsi_tui.techniques.base import Situation
-from rsi_tui.techniques.registry import apply_all, get
+from rsi_tui.techniques.base import Change, Situation
+from rsi_tui.techniques.registry import apply_all
 
 
 def join(
@@ -44,9 +44,9 @@ def join(
 
 def merged(ctx: Context, parent: CandidateFacts, members: list[CandidateFacts]) -> ChangeAnswer:
     """The changes of all members as one answer to be applied to the parent."""
-    techniques = compatible(tuple(t for member in members for t in added_techniques(ctx, member)), parent.techniques)
     situation = Situation(ctx.sources(parent.commit), ctx.usable, ctx.profile, parent.knobs)
-    change = apply_all(techniques, situation)
+    wanted = tuple(t for member in members for t in added_techniques(ctx, member) if t not in parent.techniques)
+    techniques, change = applied_together(wanted, situation)
     sources = dict(situation.sources) | dict(change.sources)
     for member in members:
         if not added_techniques(ctx, member):
@@ -73,11 +73,17 @@ def own_diff(ctx: Context, member: CandidateFacts) -> str:
     return ctx.mirror.diff(parent.commit, member.commit) if parent.commit != member.commit else ""
 
 
-def compatible(techniques: tuple[str, ...], present: tuple[str, ...]) -> tuple[str, ...]:
-    """The techniques without those that an earlier one excludes."""
-    kept: list[str] = []
-    for id in dict.fromkeys(techniques):
-        excluded = {other for known in (*present, *kept) for other in get(known).conflicts}
-        if id not in excluded and not set(get(id).conflicts) & {*present, *kept} and id not in present:
-            kept.append(id)
-    return tuple(kept)
+def applied_together(wanted: tuple[str, ...], situation: Situation) -> tuple[tuple[str, ...], Change]:
+    """As many of the wanted techniques as go together, earlier ones first, and the change they make.
+
+    One that conflicts with an earlier one, or finds nothing left to change beside it, is left out.
+    """
+    kept: tuple[str, ...] = ()
+    change = Change()
+    for technique in dict.fromkeys(wanted):
+        try:
+            change = apply_all((*kept, technique), situation)
+        except PatchError:
+            continue
+        kept = (*kept, technique)
+    return kept, change

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from rsi_tui.journal.events import Reviewed, VerdictReached
-from rsi_tui.journal.facts import CandidateFacts, DirectionFacts, FindingFacts, HypothesisFacts, ReviewFacts, VerdictFacts
+from rsi_tui.journal.facts import (
+    CandidateFacts,
+    DirectionFacts,
+    FindingFacts,
+    HypothesisFacts,
+    ReviewFacts,
+    Verdict,
+    VerdictFacts,
+)
 from rsi_tui.loop.context import Context
 from rsi_tui.loop.static_review import blind, review_diff
 from rsi_tui.minds.protocol import ReviewBrief
@@ -20,12 +28,12 @@ def review(ctx: Context, direction: DirectionFacts, hypothesis: HypothesisFacts,
     return False
 
 
-def refuse(ctx: Context, step: str, candidate: CandidateFacts, verdict: str, reasons: tuple[str, ...]) -> None:
+def refuse(ctx: Context, step: str, candidate: CandidateFacts, verdict: Verdict, reasons: tuple[str, ...]) -> None:
     """Record a verdict that needs no measurement."""
     facts = VerdictFacts(
         candidate=candidate.id,
         incumbent=ctx.memory.best.id,
-        verdict=verdict,  # type: ignore[arg-type]
+        verdict=verdict,
         reasons=reasons,
         alpha=0.0,
     )

@@ -203,7 +203,7 @@ def _created(
         max_candidates=request.candidates or contract.proof.max_candidates,
         hours=request.hours,
         usd=request.usd,
-        trust=trust,  # type: ignore[arg-type]
+        trust=trust,
         sandbox=launcher.describe(),
         host=host,
         ordinal=grant.ordinal,
@@ -231,11 +231,13 @@ def _lab(
     original = CandidateFacts(id=ORIGINAL, commit=mirror.base, base=mirror.base, knobs=contract.defaults)
     runner = TrialRunner(contract, launcher, mirror, paths, python)
     vault = Vault(paths.vault)
-    validation = None
+    holdouts = {}
     if contract.invariants.validation:
-        validation = HiddenValidation(
-            contract, launcher, python, runner.base_tree(original.commit), paths.hidden, paths.scratch
-        )
+        base = runner.base_tree(original.commit)
+        holdouts = {
+            purpose: HiddenValidation(contract, launcher, python, base, paths.hidden / purpose, paths.scratch)
+            for purpose in ("verify", "claim")
+        }
     return Lab(
         contract=contract,
         original=original,
@@ -243,7 +245,7 @@ def _lab(
         steps=steps,
         vault=vault,
         open_comparer=lambda: open_comparer(launcher, paths, contract.launch.checkpoint_key),
-        validation=validation,
+        holdouts=holdouts,
         cancel=cancel,
         fingerprint=fingerprint_hash(created.host),
         trials=sum(1 for event in events if isinstance(event.body, TrialStarted)),

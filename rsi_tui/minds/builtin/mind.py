@@ -40,7 +40,7 @@ class BuiltinMind:
         """Apply the hypothesis's techniques to the parent; raises PatchError when one changes nothing."""
         situation = Situation(brief.sources, brief.contract, brief.profile, brief.parent_knobs)
         change = apply_all(brief.hypothesis.techniques, situation)
-        affects = {effect for id in brief.hypothesis.techniques for effect in get(id).affects}
+        affects = {effect for id in brief.hypothesis.techniques for effect in get(id, brief.contract).affects}
         return ChangeAnswer(
             sources=change.sources,
             knobs={**change.knobs, **brief.hypothesis.knobs},

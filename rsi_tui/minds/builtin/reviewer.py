@@ -10,7 +10,7 @@ import re
 
 from rsi_tui.contract.model import Layer
 from rsi_tui.minds.protocol import ReviewAnswer, ReviewBrief
-from rsi_tui.techniques.registry import all_techniques
+from rsi_tui.techniques.registry import all_techniques, settings_of
 
 SIGNS: dict[Layer, str] = {
     "kernel": r"scaled_dot_product|softmax|matmul|einsum|\bbmm\b|baddbmm|autocast|bfloat16|\blinear\b|gelu|silu|relu"
@@ -37,8 +37,8 @@ NEIGHBOURS: dict[Layer, tuple[Layer, ...]] = {
 def review(brief: ReviewBrief) -> ReviewAnswer:
     """On direction when every hunk and every changed knob belongs to the direction's layer or its neighbours."""
     allowed = set(NEIGHBOURS[brief.direction.layer])
-    layers = {layer for technique in brief.direction.techniques for layer in _layers_of_technique(technique)}
-    allowed |= layers
+    known = (*all_techniques(), *settings_of(brief.contract))
+    allowed |= {technique.layer for technique in known if technique.id in brief.direction.techniques}
     for name, value in brief.knobs_after.items():
         if brief.knobs_before.get(name) == value:
             continue
@@ -53,10 +53,6 @@ def review(brief: ReviewBrief) -> ReviewAnswer:
                 False, f"changes {named} code in a direction on {brief.direction.layer}", lines=tuple(hunk[:3])
             )
     return ReviewAnswer(True, f"every change belongs to the {brief.direction.layer} layer")
-
-
-def _layers_of_technique(technique: str) -> set[Layer]:
-    return {known.layer for known in all_techniques() if known.id == technique}
 
 
 def _hunks(diff: str) -> list[list[str]]:

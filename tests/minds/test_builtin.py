@@ -1,0 +1,136 @@
+"""Another profile or another library changes what Director and Selector choose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rsi_tui.contract.load import load_contract
+from rsi_tui.journal.facts import CandidateFacts, DirectionFacts, OperatorFacts, PhaseFacts, ProfileFacts
+from rsi_tui.minds.builtin.mind import BuiltinMind
+from rsi_tui.minds.protocol import (
+    CloseDirection,
+    DirectionAnswer,
+    DirectorBrief,
+    EndSearch,
+    ExecutorBrief,
+    HypothesisAnswer,
+    PastEffect,
+    SelectorBrief,
+)
+
+WORKLOAD = Path(__file__).parents[2] / "workloads" / "dense_single"
+MIND = BuiltinMind()
+
+
+def profile(forward: float = 0.4, backward: float = 0.5, optimizer: float = 0.05, **operators: float) -> ProfileFacts:
+    other = 1 - forward - backward - optimizer
+    shares = {"forward": forward, "backward": backward, "optimizer": optimizer, "other": other}
+    return ProfileFacts(
+        step_s=0.2,
+        phases=tuple(PhaseFacts(name=n, seconds=0.2 * s, share=s) for n, s in shares.items()),  # type: ignore[arg-type]
+        operators=tuple(
+            OperatorFacts(name="aten::" + n, self_s=0.2 * s, share=s, calls=8) for n, s in operators.items()
+        ),
+        peak_bytes=400 * 2**20,
+        tokens_per_step=2048,
+        page_faults_per_step=100,
+    )
+
+
+ATTENTION = profile(_softmax=0.2, masked_fill=0.15, bmm=0.2, addmm=0.2)
+UPDATES = profile(forward=0.1, backward=0.1, optimizer=0.75, addcdiv_=0.3, addcmul_=0.2, mul_=0.2)
+
+
+def brief(seen: ProfileFacts, past: tuple[PastEffect, ...] = (), **changes: object) -> DirectorBrief:
+    contract = load_contract(WORKLOAD, "quick")
+    sources = {p.name: p.read_text() for p in WORKLOAD.glob("*.py") if p.name in ("train.py", "model.py")}
+    values: dict[str, object] = {
+        "contract": contract, "profile": seen, "sources": sources, "attempts": (), "past": past, "hits": (),
+        "candidates_left": 8, "noise_scale": 0.02, "open_or_closed": (), "best": "original",
+    }  # fmt: skip
+    return DirectorBrief(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def direction(answer: DirectionAnswer | EndSearch) -> DirectionAnswer:
+    assert isinstance(answer, DirectionAnswer), answer
+    return answer
+
+
+def effect(**changes: object) -> PastEffect:
+    values: dict[str, object] = {
+        "record": "old/c7", "techniques": ("sdpa",), "knobs": {}, "verdict": "screened", "outcome": "ok",
+        "log_ratio": 0.02, "fit": 1.0, "same_workload": True,
+    }  # fmt: skip
+    return PastEffect(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def selector(seen: ProfileFacts, past: tuple[PastEffect, ...] = ()) -> HypothesisAnswer | CloseDirection:
+    director = brief(seen, past)
+    opened = direction(MIND.direct(director))
+    facts = DirectionFacts(
+        id="d1", question=opened.question, layer=opened.layer, start_kind=opened.start_kind, start=opened.start,
+        techniques=opened.techniques, reason=opened.reason, expected_gain=opened.expected_gain, budget=opened.budget,
+        closing_rule=opened.closing_rule, evidence=opened.evidence,
+    )  # fmt: skip
+    original = CandidateFacts(id="original", commit="a", base="a", knobs=director.contract.defaults)
+    shared = {k: v for k, v in vars(director).items() if k not in ("open_or_closed", "best")}
+    return MIND.select(SelectorBrief(**shared, direction=facts, archive=(original,)))
+
+
+def test_another_profile_changes_the_direction() -> None:
+    attention, updates = direction(MIND.direct(brief(ATTENTION))), direction(MIND.direct(brief(UPDATES)))
+    assert attention.layer == "kernel"
+    assert updates.layer == "optimizer"
+    assert attention.reason != updates.reason
+
+
+def test_another_library_changes_the_direction() -> None:
+    empty = direction(MIND.direct(brief(ATTENTION)))
+    proven = effect(verdict="adopted", log_ratio=-0.6, techniques=("sdpa", "fused-optimizer"))
+    known = direction(MIND.direct(brief(ATTENTION, (proven,))))
+    assert known.evidence == ("old/c7",)
+    assert known.techniques == ("sdpa", "fused-optimizer")
+    assert known.budget == 1
+    assert known.used_hits and not empty.used_hits
+
+
+def test_a_measured_disappointment_lowers_what_is_expected() -> None:
+    first = direction(MIND.direct(brief(ATTENTION)))
+    assert "sdpa" in first.techniques
+    disappointed = MIND.direct(brief(ATTENTION, (effect(log_ratio=0.05),)))
+    assert isinstance(disappointed, EndSearch) or disappointed.techniques[0] != "sdpa"
+
+
+def test_the_selector_follows_profile_and_library() -> None:
+    first, other = selector(ATTENTION), selector(UPDATES)
+    assert isinstance(first, HypothesisAnswer) and isinstance(other, HypothesisAnswer)
+    assert first.techniques != other.techniques
+    failed = selector(ATTENTION, (effect(techniques=first.techniques, knobs=first.knobs, verdict="failed", log_ratio=None),))
+    assert isinstance(failed, HypothesisAnswer) and failed.techniques != first.techniques
+
+
+def test_a_proof_under_conditions_that_do_not_fit_is_not_reproduced() -> None:
+    proven = effect(verdict="adopted", log_ratio=-0.6)
+    for foreign in (replace(proven, fit=0.3), replace(proven, same_workload=False)):
+        assert direction(MIND.direct(brief(ATTENTION, (foreign,)))).budget != 1
+
+
+def test_the_search_ends_when_the_budget_is_used_up() -> None:
+    assert isinstance(MIND.direct(brief(ATTENTION, candidates_left=0)), EndSearch)
+
+
+def test_the_executor_carries_out_the_hypothesis_on_any_parent() -> None:
+    chosen = selector(ATTENTION)
+    assert isinstance(chosen, HypothesisAnswer)
+    seen = brief(ATTENTION)
+    answer = MIND.execute(ExecutorBrief(seen.contract, seen.profile, chosen, seen.sources, seen.contract.defaults))
+    assert answer.sources or answer.knobs
+    assert answer.techniques == chosen.techniques
+
+
+@pytest.mark.parametrize("seen", [ATTENTION, UPDATES])
+def test_the_same_brief_gives_the_same_answer(seen: ProfileFacts) -> None:
+    assert MIND.direct(brief(seen)) == MIND.direct(brief(seen))
