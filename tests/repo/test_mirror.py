@@ -419,3 +419,33 @@ def test_patterns_select_files(mirror: Mirror) -> None:
         "naïve/früh.py",
     }
     assert mirror.read_files(mirror.base, []) == {}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_a_repository_of_another_user_is_read_without_running_its_programs(home: Home, repo: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    git(repo, "config", "filter.evil.clean", f"touch '{ran}'; cat")
+    git(repo, "config", "filter.evil.required", "true")
+    git(repo, "config", "core.fsmonitor", f"touch '{ran}'; false")
+    (repo / ".git" / "info" / "attributes").write_text("*.py filter=evil\n")
+    load = repo / "work" / "load"
+    for path in (repo, *repo.rglob("*")):
+        os.lchown(path, 65534, 65534)
+    os.utime(load / "plain.py")
+    assert Mirror.open(home, load).notes == ()
+    (load / "plain.py").write_text("x = 4\n")
+    mirror = Mirror.open(home, load, snapshot=True)
+    assert mirror.read_files(mirror.base, ["plain.py"]) == {"plain.py": "x = 4\n"}
+    assert not ran.exists()
+
+
+def test_line_endings_of_the_users_settings_are_no_change(home: Home, repo: Path) -> None:
+    load = repo / "work" / "load"
+    git(repo, "config", "core.autocrlf", "true")
+    (load / "plain.py").unlink()
+    git(repo, "checkout", "-q", "--", "work/load/plain.py")
+    assert (load / "plain.py").read_bytes() == b"x = 2\r\n"
+    assert Mirror.open(home, load).notes == ()
+    (load / "plain.py").write_bytes(b"x = 3\r\n")
+    mirror = Mirror.open(home, load, snapshot=True)
+    assert mirror.read_files(mirror.base, ["plain.py"]) == {"plain.py": "x = 3\n"}
