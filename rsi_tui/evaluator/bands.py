@@ -11,9 +11,9 @@ mean over tensors, and along the weights (weight decay, smoothing) in the worst 
 counts as off only if it is off both against the incumbent and against the twin, since either may
 carry a rounding bias of its own that an honest candidate need not share.
 
-Masked are tensors whose update harmless perturbations change by a tenth or more: they carry no information
-(a key bias of softmax attention learns only rounding noise). Of a masked tensor only the size of its
-difference is bounded. Figures and margins: scripts/bench/bands.py.
+Masked are tensors whose update harmless perturbations change far more than any other's: they carry no
+information (a key bias of softmax attention learns only rounding noise). Of a masked tensor only the
+size of its difference is bounded. Figures and margins: scripts/bench/bands.py.
 
 Not covered: what starts after the run's length, and differences of the size of rounding that point in
 no direction named here.
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 
 from rsi_tui.contract.model import Contract
 from rsi_tui.errors import ContractError
@@ -45,6 +45,10 @@ SIZE_FLOOR = 2e-4
 WEIGHTS_Z = 10.0
 """Projection on the weights in units of random scatter; honest bf16 reaches 3.5, no weight decay 490."""
 UNREPRODUCIBLE = 0.1
+"""Harmless relative error of a tensor from which on it is masked in any case ..."""
+OUTLIER, OUTLIER_FLOOR = 100.0, 1e-3
+"""... and multiple of the median tensor's from which on it is masked too, if it reaches the floor: an
+outlier would widen the band of every other tensor."""
 MASKED_CAP = 0.05
 MASKED_SIZE = 3.0
 """Size an element of a masked tensor's difference, in units of the largest update an element of any other."""
@@ -86,7 +90,12 @@ def calibrate(
 
 
 def _masked(harmless: Sequence[UpdateReport]) -> frozenset[str]:
-    return frozenset(row.name for report in harmless for row in report.rows if row.error >= UNREPRODUCIBLE)
+    found: set[str] = set()
+    for report in harmless:
+        typical = median(row.error for row in report.rows)
+        limit = min(UNREPRODUCIBLE, max(OUTLIER * typical, OUTLIER_FLOOR))
+        found.update(row.name for row in report.rows if row.error >= limit)
+    return frozenset(found)
 
 
 def _masked_share(harmless: Sequence[UpdateReport], masked: frozenset[str]) -> float:

@@ -186,6 +186,14 @@ def test_calibration_masks_what_is_not_reproducible_and_reports_the_share() -> N
     assert band.masked_share == pytest.approx(12 * 128 / total)
 
 
+def test_an_outlier_is_masked_instead_of_widening_the_band_of_all_others() -> None:
+    """A key bias whose noise is small in this model (seen: 0.05) must not let half an update through elsewhere."""
+    milder = with_rows(scattered(1e-6, 1), lambda name, row: {"error": 0.05, "row_error": 0.05} if "key" in name else {})
+    found = {band.name: band for band in calibrate([milder], [], FP32)}
+    assert all("key.bias" in name for name in found["fp32 tensor"].masked) and found["fp32 tensor"].masked
+    assert found["fp32 tensor"].limit == bands.FLOORS["tensor"]
+
+
 def test_a_noisier_baseline_has_wider_bands() -> None:
     wide = {band.name: band for band in calibrate([scattered(1e-4, 1)], [], FP32)}
     assert wide["fp32 total"].limit == pytest.approx(10 * wide["fp32 total"].harmless_max)
