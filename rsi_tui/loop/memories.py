@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from experience.records import EntryKind
 from rsi_tui import library as room
 from rsi_tui.contract.fingerprint import changed_knobs
 from rsi_tui.contract.model import Contract
@@ -23,6 +24,9 @@ from rsi_tui.techniques.registry import all_techniques
 REFUTED = ("failed", "invalid", "slower")
 PAST_LIMIT = 400
 HIT_LIMIT = 8
+CARD_LIMIT = 4
+EXPERIENCE: tuple[EntryKind, ...] = ("hypothesis", "failure", "lesson", "note")
+"""kinds of entries that tell what happened; diffs are for the duplicate gate"""
 
 
 @dataclass(frozen=True)
@@ -79,10 +83,11 @@ class Recall:
             software=self._created.host["software"],
             profile={phase.name: phase.share for phase in profile.phases},
         )
-        answer = room.recall(self.library, query, conditions, PAST_LIMIT, HIT_LIMIT)
+        answer = room.recall(self.library, query, conditions, PAST_LIMIT, HIT_LIMIT, EXPERIENCE)
+        cards = room.hits(self.library, query, conditions, CARD_LIMIT, ("knowledge",))
         own = f"{self._created.campaign}/"
         past = tuple(effect for effect in answer.past if not effect.record.startswith(own))
-        return Memories(query, past, answer.hits, self._refuted)
+        return Memories(query, past, (*answer.hits, *cards), self._refuted)
 
     def _refuted(self, candidate: CandidateFacts, parent: CandidateFacts) -> str | None:
         rows = self.library.duplicates(
