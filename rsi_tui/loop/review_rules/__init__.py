@@ -1,0 +1,8 @@
+"""What a reviewer looks for in a diff: a table of rules over syntax trees, and nothing about time.
+
+    source      a program's trees with names resolved; which functions train; what a suspect is
+    escapes     clocks, patched modules, reflection, hidden code, processes, environment, forged output
+    learning    gradients cut off, frozen weights, hidden NaN, lower precision, fewer tokens or steps
+    comparison  what was there and is gone or different: calls, hyper-parameters, optimizer, loss, seeds
+    files       paths out of scope, links, blobs, files that Python runs by itself
+"""
