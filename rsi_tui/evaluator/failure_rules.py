@@ -102,7 +102,9 @@ MEMORY = (
 )  # fmt: skip
 
 MACHINE = (
-    Rule("disk-full", "disk_full", 0, r"No space left on device|\[Errno (?:28|122|27)\]|Disk quota exceeded|\bENOSPC\b|\bEDQUOT\b|disk is full|File too large|exceeds? (?:the )?ephemeral[- ]storage",
+    Rule("file-limit", "disk_full", 0, r"File too large|\[Errno 27\]|\bEFBIG\b",
+         "A file grew beyond what a trial may write.", "Write smaller files, and fewer of them.", outcome="crashed"),
+    Rule("disk-full", "disk_full", 0, r"No space left on device|\[Errno (?:28|122)\]|Disk quota exceeded|\bENOSPC\b|\bEDQUOT\b|disk is full|exceeds? (?:the )?ephemeral[- ]storage",
          "A file could not be written: disk or quota is full.", "Make room, or write fewer and smaller checkpoints."),
     Rule("disk-write", "disk_full", 0, r"write\(\): fd \d+ failed with|PytorchStreamWriter failed writing|inline_container\.cc.*unexpected pos",
          "A checkpoint could not be written to the end; the disk is full or failing.", "Make room, and look at the disk's health."),

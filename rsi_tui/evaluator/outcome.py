@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rsi_tui.evaluator.failure_rules import OUTCOMES, RULES, Rule
 from rsi_tui.evaluator.progress import MAX_LINE, Progress, check, plain
@@ -19,6 +19,8 @@ from rsi_tui.journal.facts import Outcome
 from rsi_tui.launch.spec import RawRun
 
 FLAG_TEARDOWN = "tear-down failed after the work was done"
+_FROM_OUTSIDE = (1, 2, 10, 12, 15)
+"""signals by which schedulers and people end a run"""
 FLAG_OOM_CHILD = "the memory controller killed a process, yet the run finished"
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -423,4 +425,6 @@ def classify(
         facts = _finished(raw, progress, flags)
     else:
         facts = _by_exit_code(raw, progress, expected_steps, explanation)
-    return OutcomeFacts(**{**facts.__dict__, "flags": tuple(dict.fromkeys((*flags, *facts.flags)))})
+    if facts.outcome == "preempted" and ended_by(raw) not in _FROM_OUTSIDE:
+        facts = replace(facts, outcome="crashed")  # words alone: a trial can print what it likes
+    return replace(facts, flags=tuple(dict.fromkeys((*flags, *facts.flags))))

@@ -20,7 +20,7 @@ import stat
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from rsi_tui.contract.command import Command, render_run, render_setup
@@ -51,6 +51,8 @@ TREE, OUT = "/rsi/tree", "/rsi/out"
 """where a trial finds its code and its output folder"""
 FROZEN = "frozen files changed: "
 """start of the flag that names them; a finding"""
+_ROOM = 2**30
+"""bytes free on the disk with which no trial runs out of it for want of ours"""
 _COLLECT_LIMIT = 32 * 2**20
 
 
@@ -86,6 +88,8 @@ class Instruments:
     """glob patterns of small files in the output folder to read afterwards"""
     patience: float = 1.0
     """factor on the time limit: instruments cost time"""
+    extra_memory_bytes: int = 0
+    """beyond the contract's limit: instruments cost memory"""
 
 
 @dataclass(frozen=True)
@@ -256,11 +260,10 @@ class TrialRunner:
     ) -> LaunchSpec:
         launch = self.contract.launch
         env = {**self._environment(), **command.env}
-        if instruments is not None:
-            env |= instruments.env
-            if instruments.pythonpath:
-                env["PYTHONPATH"] = ":".join(filter(None, (instruments.pythonpath, env.get("PYTHONPATH", ""))))
-        patience = instruments.patience if instruments is not None else 1.0
+        instruments = instruments or Instruments()
+        env |= instruments.env
+        if instruments.pythonpath:
+            env["PYTHONPATH"] = ":".join(filter(None, (instruments.pythonpath, env.get("PYTHONPATH", ""))))
         argv = command.argv
         if command.preloads:
             # Set for the program alone: the sandbox's own shell runs without it.
@@ -270,8 +273,8 @@ class TrialRunner:
             cwd=str(PurePosixPath(TREE) / launch.workdir),
             mounts=mounts,
             env=env,
-            timeout_s=launch.timeout_s * patience,
-            memory_limit_bytes=launch.memory_limit_bytes,
+            timeout_s=launch.timeout_s * instruments.patience,
+            memory_limit_bytes=launch.memory_limit_bytes + instruments.extra_memory_bytes,
             gpus=launch.gpus_per_node > 0,
             live_log=live_log,
         )
@@ -357,6 +360,14 @@ class TrialRunner:
         kept.mkdir(mode=0o700)
         return path.rename(kept / (path.name or "checkpoint"))
 
+    def _machine_at_fault(self, outcome: OutcomeFacts) -> OutcomeFacts:
+        """A fault of the machine must be one that this machine can have: a trial can print what it likes."""
+        no_gpu = outcome.cause == "device_fault" and not self.contract.launch.gpus_per_node
+        has_room = outcome.cause == "disk_full" and shutil.disk_usage(self.paths.scratch).free > _ROOM
+        if outcome.outcome == "not_measured" and (no_gpu or has_room):
+            return replace(outcome, outcome="crashed", detail=f"{outcome.detail} The machine itself is well.")
+        return outcome
+
     def _collect(self, out: Path, patterns: Sequence[str]) -> dict[str, bytes]:
         found = {}
         for pattern in patterns:
@@ -388,6 +399,7 @@ class TrialRunner:
         )
         if forced is not None:
             outcome = _setup_failed(raw, outcome)
+        outcome = self._machine_at_fault(outcome)
         flags = (*outcome.flags, *((FROZEN + ", ".join(changed[:5]),) if changed else ()), *raw.flags)
         if outcome.outcome != "ok" or not request.keep_checkpoint:
             remove_tree(out.parent / "kept")

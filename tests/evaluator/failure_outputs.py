@@ -44,7 +44,7 @@ OUTPUTS: list[tuple[str, str, str, dict[str, float | str]]] = [
     ("host-sigkill", "host_oom_killed", "[launch.py:315] [ERROR] [launch.py:321:sigkill_handler] ['python', 'train.py'] exits with return code = -9", {}),
     ("host-sigkill", "host_oom_killed", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n  rank      : 2 (local_rank: 2)\n  exitcode  : -9 (pid: 55)\n  traceback : Signal 9 (SIGKILL) received by PID 55", {"signal": 9}),
     ("disk-full", "disk_full", "OSError: [Errno 28] No space left on device", {"errno": 28}),
-    ("disk-full", "disk_full", "OSError: [Errno 27] File too large", {"errno": 27}),
+    ("file-limit", "disk_full", "OSError: [Errno 27] File too large", {"errno": 27}),
     ("disk-write", "disk_full", "RuntimeError: [enforce fail at inline_container.cc:603] . unexpected pos 640 vs 534", {}),
     ("device-ecc", "device_fault", "kernel: NVRM: Xid (PCI:0000:b1:00): 79, pid=77, GPU has fallen off the bus.\nRuntimeError: CUDA error: unspecified launch failure", {}),
     ("device-busy", "device_fault", "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable", {}),

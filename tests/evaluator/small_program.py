@@ -97,7 +97,9 @@ class Bench:
         return self.runner.run(request, cancel)
 
 
-def make_bench(folder: Path, train: str = TRAIN, contract: str = CONTRACT, **files: str) -> Bench:
+def make_bench(
+    folder: Path, train: str = TRAIN, contract: str = CONTRACT, sandboxed: bool = True, **files: str
+) -> Bench:
     """A bench on a fresh repository; `files` maps names (dots as __) to texts."""
     source = folder / "program"
     (source / "data").mkdir(parents=True)
@@ -116,5 +118,5 @@ def make_bench(folder: Path, train: str = TRAIN, contract: str = CONTRACT, **fil
     mirror = Mirror.open(home, source)
     paths = home.campaign("k1")
     paths.root.mkdir(parents=True)
-    runner = TrialRunner(loaded, LocalLauncher(), mirror, paths, Path(sys.executable))
+    runner = TrialRunner(loaded, LocalLauncher(sandboxed=sandboxed), mirror, paths, Path(sys.executable))
     return Bench(loaded, mirror, paths, runner, home, source)

@@ -74,6 +74,8 @@ ENDS: list[tuple[str, RawRun, str, str]] = [
     ("ECC error", run("RuntimeError: CUDA error: uncorrectable ECC error encountered", exit_code=1), "not_measured", "device_fault"),
     ("bad kernel", run("CUDA error: an illegal memory access was encountered", exit_code=1), "crashed", "device_fault"),
     ("full disk", run("OSError: [Errno 28] No space left on device", exit_code=1), "not_measured", "disk_full"),
+    ("a scheduler's words without its signal", run("slurmstepd: error: *** JOB 1 ON n CANCELLED AT 2026-01-01T00:00:00 DUE TO PREEMPTION ***", exit_code=1), "crashed", "preempted"),
+    ("too much written", run(*steps(1), killed_for="disk", exit_code=137), "crashed", "disk_full"),
     ("bad flag", run("train.py: error: unrecognized arguments: --fast", exit_code=2), "crashed", "bad_config"),
     ("no such module", run("ModuleNotFoundError: No module named 'apex'", exit_code=1), "crashed", "missing_dependency"),
     ("NaN at the end", run(*steps(3), "step 4 loss nan"), "diverged", "nan_or_divergence"),

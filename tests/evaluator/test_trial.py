@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rsi_tui.contract.libraries import find_library
 from rsi_tui.errors import ContractError
 from rsi_tui.evaluator import progress
 from rsi_tui.evaluator.trial import FROZEN, findings, preflight
@@ -96,6 +97,8 @@ CHANGES = {
     "early": ("raise SystemExit(0)\n", "crashed", "code_error"),
     "flag": ("parser = argparse.ArgumentParser(); parser.parse_args(['--nope'])\n", "crashed", "bad_config"),
     "segfault": ("import ctypes; ctypes.string_at(0)\n", "crashed", "segfault"),
+    "invented fault": ("raise SystemExit('CUDA error: uncorrectable ECC error encountered')\n", "crashed", "device_fault"),
+    "invented full disk": ("raise SystemExit('OSError: [Errno 28] No space left on device')\n", "crashed", "disk_full"),
     "import": ("import apex\n", "crashed", "missing_dependency"),
 }
 
@@ -163,6 +166,26 @@ def test_setup_runs_once_per_candidate_and_its_failure_is_a_result(tmp_path: Pat
     broken = bench.candidate({"build.py": "raise SystemExit('no compiler: command not found')\n"})
     facts = bench.run(broken).facts
     assert (facts.outcome, facts.cause) == ("crashed", "missing_dependency") and "setup" in facts.detail
+
+
+def test_a_preload_reaches_the_program_and_nothing_before_it(tmp_path: Path) -> None:
+    library = next((name for name in ("libtcmalloc_minimal.so.4", "libjemalloc.so.2") if find_library(name)), "")
+    if not library:
+        pytest.skip("no allocator to preload is installed")
+    knob = f'[[knobs]]\nname = "allocator"\nvalues = [false, true]\ndefault = false\npreload = "{library}"\n'
+    code = TRAIN.replace('"seed": args.seed', '"maps": pathlib.Path("/proc/self/maps").read_text().count("' + library + '")')
+    bench = make_bench(tmp_path, train=code, contract=CONTRACT + knob)
+    for value in (False, True):
+        result = bench.run(bench.candidate(allocator=value))
+        assert result.checkpoint is not None
+        assert (json.loads(result.checkpoint.read_text())["maps"] > 0) is value
+
+
+def test_without_a_sandbox_a_trial_finds_the_same_places(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path, sandboxed=False)
+    result = bench.run(bench.candidate(width=2))
+    assert result.facts.outcome == "ok" and result.checkpoint is not None
+    assert json.loads(result.checkpoint.read_text())["data"] == "outside git"
 
 
 def test_a_missing_input_is_one_sentence(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def run_profile(
         pythonpath=_SHIM_FOLDER,
         collect=("rsi-profile-*.json",),
         patience=3.0,
+        extra_memory_bytes=2**30,
     )
     result = runner.run(request, cancel, instruments)
     if result.facts.outcome != "ok":
@@ -63,7 +64,6 @@ def _profile(runner: TrialRunner, request: TrialRequest, result: TrialResult) ->
     contract = runner.contract
     unused = unused_settings(contract, runner.base_tree(request.candidate.commit))
     common: dict[str, Any] = {
-        "peak_bytes": result.facts.peak_bytes,
         "tokens_per_step": contract.invariants.tokens_per_step,
         "unused_settings": unused,
     }
@@ -71,7 +71,7 @@ def _profile(runner: TrialRunner, request: TrialRequest, result: TrialResult) ->
     if seen is None:
         step_s = result.facts.step_s or result.facts.wall_s / max(1, request.steps)
         whole = (PhaseFacts(name="other", seconds=step_s, share=1.0),)
-        return ProfileFacts(step_s=step_s, phases=whole, operators=(), **common)
+        return ProfileFacts(step_s=step_s, phases=whole, operators=(), peak_bytes=result.facts.peak_bytes, **common)
     return read_profile(json.loads(seen), **common)
 
 
@@ -96,6 +96,7 @@ def read_profile(document: dict[str, Any], **common: Any) -> ProfileFacts:
         step_s=step_s,
         phases=tuple(PhaseFacts.model_validate({"name": name, "seconds": spent, "share": spent / step_s}) for name, spent in seconds.items() if spent > 0),
         operators=_operators(document),
+        peak_bytes=document.get("peak_bytes") or None,
         page_faults_per_step=fmean(faults) if faults else None,
         parameters=document["parameters"] or None,
         mfu=work / (step_s * peak) if peak and work and step_s else None,

@@ -116,6 +116,7 @@ class Recorder:
         self.operator_steps = 0
         self.operator_seconds = 0.0
         self.operators_since = 0.0
+        self.peak_bytes = 0
         self.peaks: dict[str, float] = {}
 
     @staticmethod
@@ -220,11 +221,12 @@ class Recorder:
 
     def start_profiler(self) -> None:
         self.clock.charge()
+        self.peak_bytes = peak_memory()
         self.profiled = True
         activities = [self.torch.profiler.ProfilerActivity.CPU]
         if self.device == "cuda":
             activities.append(self.torch.profiler.ProfilerActivity.CUDA)
-        self.profiler = self.torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=True)
+        self.profiler = self.torch.profiler.profile(activities=activities, profile_memory=True)
         self.profiler.start()
         self.operators_since = time.perf_counter()
         self.clock.restart()
@@ -303,12 +305,25 @@ class Recorder:
             "threads": self.torch.get_num_threads(),
             "torch": self.torch.__version__,
             "peaks": self.peaks,
+            "peak_bytes": self.peak_bytes or peak_memory(),
             "compiled": "torch._dynamo.convert_frame" in sys.modules,
         }
         path = Path(OUT) / f"rsi-profile-{os.environ.get('RANK', '0')}.json"
         half = path.with_suffix(".tmp")
         half.write_text(json.dumps(document))
         half.replace(path)
+
+
+def peak_memory() -> int:
+    """Highest resident memory of this process so far without its mapped files, bytes; 0 where it can't be read.
+
+    Before the profiler starts, so that its own buffers are not taken for the program's.
+    """
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return 1024 * (int(lines["VmHWM"].split()[0]) - int(lines["RssFile"].split()[0]))
+    except (OSError, KeyError, ValueError):
+        return 0
 
 
 def read_operators(profiler: Any, device: str) -> list[list[Any]]:
