@@ -6,10 +6,8 @@ nothing is painted that did not change. It reads journals and logs and writes on
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import os
-import signal
 from typing import ClassVar
 
 from rich.text import Text
@@ -18,6 +16,7 @@ from textual.app import App
 from rsi_tui.app.actions import help_lines
 from rsi_tui.app.live import LiveScreen
 from rsi_tui.app.pager import Chooser, Confirm, Pager, ReportPager, page_text
+from rsi_tui.app.signals import leave_on_signals
 from rsi_tui.app.watch import JournalTail, LogTail, first_campaign
 from rsi_tui.audit import pages, reading
 from rsi_tui.audit.words import short_interval
@@ -39,7 +38,7 @@ def run_app(home: Home, campaign: str | None = None) -> None:
     """
     if campaign is not None:
         campaign = reading.find_campaign(home, campaign)
-    app = RsiApp(home, campaign, load_settings(home.root).app)
+    app = RsiApp(home, campaign, load_settings(home.root).app, owns_process=True)
     app.run()
     print(app.farewell())
 
@@ -51,12 +50,14 @@ class RsiApp(App[None]):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar = []
 
-    def __init__(self, home: Home, campaign: str | None, settings: AppSettings) -> None:
+    def __init__(self, home: Home, campaign: str | None, settings: AppSettings, owns_process: bool = False) -> None:
+        """`owns_process`: signals to the process are this app's to answer."""
         colourless = bool(os.environ.get("NO_COLOR"))
         super().__init__(ansi_color=True if colourless else None)  # Textual picks its colour filter here, not with the theme
         self.animation_level = "none"
         if settings.theme or colourless:
             self.theme = settings.theme if settings.theme in self.available_themes and not colourless else "ansi-dark"
+        self._owns_process = owns_process
         self._home = home
         self._settings = settings
         self._wanted = campaign
@@ -67,9 +68,8 @@ class RsiApp(App[None]):
 
     async def on_mount(self) -> None:
         await self.push_screen(self._live)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self.exit)
+        if self._owns_process:
+            leave_on_signals(self.exit)
         self._open(self._wanted or first_campaign(self._home, self._ids()))
         self.set_interval(1 / self._settings.poll_hz, self._poll)
 
