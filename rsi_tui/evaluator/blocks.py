@@ -116,6 +116,11 @@ def _misconduct(found: tuple[str, ...]) -> InvariantFacts:
     return InvariantFacts(name="conduct of the run", status="broken", value=None, limit=None, how="; ".join(found))
 
 
+def no_time(facts: TrialFacts) -> str:
+    """Why a run has no time, in words: its failure, or what was odd about its output."""
+    return facts.detail or "; ".join(facts.flags) or "its progress lines could not be timed"
+
+
 def _closing(outcome: BlockOutcome) -> BlockClosed:
     trials = (*outcome.setup, *outcome.timed) if outcome.plan.sealed else ()
     return BlockClosed(block=outcome.plan.id, trials=trials, void=outcome.void)
@@ -126,8 +131,8 @@ def _void_reason(outcome: BlockOutcome) -> str:
     for facts in (*outcome.setup, *outcome.timed):
         if facts.outcome in ("not_measured", "cancelled", "preempted"):
             return f"{facts.id} was not measured: {facts.detail}"
-        if facts.arm == "incumbent" and facts.outcome != "ok":
-            return f"{facts.id}, a run of the incumbent, ended as {facts.outcome}: {facts.detail}"
+        if facts.arm == "incumbent" and (facts.outcome != "ok" or facts.score_s is None):
+            return f"{facts.id}, a run of the incumbent, has no time ({facts.outcome}): {no_time(facts)}"
     return ""
 
 
@@ -155,6 +160,11 @@ def _recorded(lab: Lab, plan: BlockPlan, number: int, slot: Slot, step: str, att
         if finished.facts is not None:
             return finished.facts
         return TrialFacts.model_validate(lab.vault.get(f"trial/{started.trial}"))
+    if (measured := lab.vault.get(f"trial/{started.trial}")) is not None:
+        # It ended, and the engine died before the journal said so: its facts were sealed first.
+        facts = TrialFacts.model_validate(measured)
+        _record_end(lab, plan, step, facts)
+        return facts
     facts = TrialFacts(
         id=started.trial,
         candidate=slot.candidate.id,
@@ -175,7 +185,12 @@ def _recorded(lab: Lab, plan: BlockPlan, number: int, slot: Slot, step: str, att
 
 
 def _record_end(lab: Lab, plan: BlockPlan, step: str, facts: TrialFacts) -> None:
-    commitment = lab.vault.put(f"trial/{facts.id}", facts.model_dump(mode="json")) if plan.sealed else ""
+    commitment = ""
+    if plan.sealed:
+        key = f"trial/{facts.id}"
+        if lab.vault.get(key) is None:
+            lab.vault.put(key, facts.model_dump(mode="json"))
+        commitment = lab.vault.commitment(key)
     body = TrialFinished(trial=facts.id, facts=None if plan.sealed else facts, commitment=commitment)
     lab.steps.append(body, f"{step}/finished")
 

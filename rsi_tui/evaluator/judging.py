@@ -99,7 +99,8 @@ class CheckpointJudge:
             return
         for trial, (arm, path) in list(self.pending.items()):
             report = self.lab.comparer.compare(self.initial, self.reference, path)
-            vault.put(f"compared/{trial}", report.model_dump(mode="json"))
+            if vault.get(f"compared/{trial}") is None:
+                vault.put(f"compared/{trial}", report.model_dump(mode="json"))
             self._store(trial, arm, report)
             del self.pending[trial]
             if self.validate and arm == "candidate" and self.validated is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from rsi_tui.evaluator import screening
-from rsi_tui.evaluator.blocks import BlockOutcome, BlockPlan, Slot, run_block
+from rsi_tui.evaluator.blocks import BlockOutcome, BlockPlan, Slot, no_time, run_block
 from rsi_tui.evaluator.draws import Draw, draw_steps, keep_or_draw, shuffled
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
@@ -69,7 +69,7 @@ def _batch(lab: Lab, step: str, number: int, courses: list[_Course], incumbent: 
         if outcome.void or not base:
             course.close(f"the batch does not count: {outcome.void or 'no incumbent run has a time'}")
         elif facts.score_s is None:
-            course.close(f"{facts.outcome}: {facts.detail}")
+            course.close(f"{facts.outcome}: {no_time(facts)}")
         elif broken := [i.name for i in course.invariants if i.status == "broken"]:
             course.close(f"breaks {', '.join(broken)}")
         else:

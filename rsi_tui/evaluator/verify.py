@@ -15,7 +15,7 @@ from statistics import fmean
 
 from scipy import stats
 
-from rsi_tui.evaluator.blocks import BlockOutcome, BlockPlan, Slot, run_block
+from rsi_tui.evaluator.blocks import BlockOutcome, BlockPlan, Slot, no_time, run_block
 from rsi_tui.evaluator.draws import Draw, draw_steps, keep_or_draw
 from rsi_tui.evaluator.eprocess import BlockPlan as VerificationPlan
 from rsi_tui.evaluator.eprocess import EProcess, choose_plan, draw_order
@@ -77,9 +77,9 @@ def verify(
     while evidence.verdict is None and len(evidence.blocks) < plan.max_blocks:
         number += 1
         outcome = _block(lab, f"{step}/b{number}", candidate, incumbent, plan, evidence)
-        failed = next((f for f in outcome.of(candidate) if f.outcome not in ("ok", "not_measured", "cancelled")), None)
+        failed = next((f for f in outcome.of(candidate) if _counts_against(f)), None)
         if failed is not None:
-            evidence.decide("failed", f"run {failed.id} of the candidate ended as {failed.outcome}: {failed.detail}")
+            evidence.decide("failed", f"run {failed.id} of the candidate has no time ({failed.outcome}): {no_time(failed)}")
         elif outcome.halted and not outcome.void:
             _give_up(evidence, outcome, candidate, incumbent)
         elif outcome.void:
@@ -98,6 +98,12 @@ def verify(
         ),
     )
     return made.verdict
+
+
+def _counts_against(facts: TrialFacts) -> bool:
+    """A run of the candidate that died, or whose output could not be timed; faults of the host do not count."""
+    host = facts.outcome in ("not_measured", "cancelled", "preempted")
+    return not host and (facts.outcome != "ok" or facts.score_s is None)
 
 
 def _give_up(

@@ -22,6 +22,7 @@ from rsi_tui.contract.command import resolve_python
 from rsi_tui.contract.libraries import unavailable_knobs
 from rsi_tui.contract.load import load_contract
 from rsi_tui.contract.model import Contract
+from rsi_tui.contract.scope import in_scope
 from rsi_tui.errors import UsageError
 from rsi_tui.evaluator.compare import UpdateComparer
 from rsi_tui.evaluator.lab import Lab
@@ -89,7 +90,13 @@ def open_campaign(
     if aa_pairs is not None:
         contract = contract.model_copy(update={"proof": contract.proof.model_copy(update={"aa_pairs": aa_pairs})})
     launcher = LocalLauncher(sandboxed=not request.unsandboxed)
-    mirror = Mirror.open(home, contract.path, snapshot=request.snapshot, committed=request.committed)
+    mirror = Mirror.open(
+        home,
+        contract.path,
+        snapshot=request.snapshot,
+        committed=request.committed,
+        matters=lambda path: in_scope(contract, path),
+    )
     id = _resumable(home, mirror, contract) if request.resume else _new_id(home)
     paths = home.campaign(id)
     if not request.resume:
@@ -184,7 +191,7 @@ def _created(
     home: Home, request: Request, id: str, contract: Contract, mirror: Mirror, launcher: LocalLauncher
 ) -> CampaignCreated:
     host = fingerprint()
-    python = interpreter(contract)
+    python = Path(resolve_python(contract))
     host = {**host, "software": f"{host['software']}, torch {torch_version(python)}"}
     grant = grant_alpha(home, mirror.key, id, campaign_alpha)
     statistical = contract.invariants.weights == "statistical"
@@ -212,11 +219,6 @@ def _created(
     )
 
 
-def interpreter(contract: Contract) -> Path:
-    """The Python that runs the program: the contract's, else the one that runs rsi."""
-    return Path(resolve_python(contract))
-
-
 def _lab(
     contract: Contract,
     created: CampaignCreated,
@@ -227,7 +229,7 @@ def _lab(
     events: list[Event],
     cancel: threading.Event,
 ) -> Lab:
-    python = interpreter(contract)
+    python = Path(resolve_python(contract))
     original = CandidateFacts(id=ORIGINAL, commit=mirror.base, base=mirror.base, knobs=contract.defaults)
     runner = TrialRunner(contract, launcher, mirror, paths, python)
     vault = Vault(paths.vault)

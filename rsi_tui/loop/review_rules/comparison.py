@@ -34,9 +34,10 @@ HYPER = re.compile(
     r"|clip_value|max_grad_norm|dropout|label_smoothing|ignore_index|warmup\w*|decay_\w+|z_loss\w*|aux\w*(?:loss|weight|coef)\w*"
     r"|batch_size|block_size|seq_?len|sequence_length|context_length|max_seq_len|vocab_size|n_(?:layer|head|embd|kv_head)s?"
     r"|num_(?:layers|heads|experts)|d_model|d_ff|hidden_(?:size|dim)|capacity\w*|top_?k|max_steps|num_steps|total_steps|steps"
-    r"|n_steps|iters|max_iters|ema\w*|grad_accum\w*|accum\w*steps))", re.I
+    r"|n_steps|iters|max_iters|std|gain|ema\w*|grad_accum\w*|accum\w*steps))", re.I
 )
 CALLS = {"backward": "backward", "clip_grad_norm_": "clipping", "clip_grad_value_": "clipping", "zero_grad": "zero_grad"}
+MASKS = re.compile(r"mask|causal|tril|triu", re.I)
 REDUCTIONS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "all_to_all_single", "barrier", "broadcast",
               "reduce_scatter_tensor", "all_gather_into_tensor")
 SEEDS = re.compile(r"(?:.*\.)?(?:manual_seed|manual_seed_all|seed|default_rng|RandomState|set_seed|Random)")
@@ -164,20 +165,24 @@ def hyper_parameters(before: Program, after: Program) -> Iterator[Suspect]:
         lost = Counter({v: len(n) for v, n in was.items()}) - Counter({v: len(n) for v, n in values.items()})
         gained = Counter({v: len(n) for v, n in values.items()}) - Counter({v: len(n) for v, n in was.items()})
         for value in gained:
-            if lost and (re.search(r"\d|None|inf", value)):
-                source, node = values[value][-1]
+            source, node, assigned = values[value][-1]
+            # a further call may have options of its own, a further assignment overwrites what was set
+            if (lost or assigned) and re.search(r"\d|None|inf", value) and not re.search(r"\.size\(|\.shape\b", value):
                 yield suspect(source, node, "hyper_parameter", "exploit",
-                              f"It changes {name} from {next(iter(lost))} to {value}.", f"{name}={value}")
+                              f"It changes {name} from {next(iter(lost or was))} to {value}.", f"{name}={value}")
     yield from _yaml(before, after)
 
 
-def _settings(program: Program) -> dict[str, dict[str, list[tuple[Source, ast.AST]]]]:
-    """name -> value's shape -> where it is set."""
-    found: dict[str, dict[str, list[tuple[Source, ast.AST]]]] = {}
+Settings = dict[str, dict[str, list[tuple[Source, ast.AST, bool]]]]
+"""name -> value's shape -> where it is set, and whether by an assignment"""
 
-    def put(name: str, value: ast.AST | None, source: Source) -> None:
+
+def _settings(program: Program) -> Settings:
+    found: Settings = {}
+
+    def put(name: str, value: ast.AST | None, source: Source, *, assigned: bool = False) -> None:
         if value is not None and HYPER.fullmatch(name):
-            found.setdefault(name.lower(), {}).setdefault(source.shape(value), []).append((source, value))
+            found.setdefault(name.lower(), {}).setdefault(source.shape(value), []).append((source, value, assigned))
 
     for source in program.sources:
         for node in source.nodes:
@@ -187,11 +192,12 @@ def _settings(program: Program) -> dict[str, dict[str, list[tuple[Source, ast.AS
                         names = target.elts if isinstance(target, ast.Tuple) else [target]
                         values = value.elts if isinstance(value, ast.Tuple) and len(names) > 1 else [value] * len(names)
                         for one, its in zip(names, values, strict=False):
-                            put(_target(one), its, source)
+                            put(_target(one), its, source, assigned=True)
                 case ast.AnnAssign(target=target, value=value):
                     put(_target(target), value, source)
                 case ast.AugAssign(target=target, value=value):
-                    put(_target(target), ast.copy_location(ast.BinOp(ast.Constant("old"), node.op, value), node), source)
+                    combined = ast.BinOp(ast.Name("old", ast.Load()), node.op, value)
+                    put(_target(target), ast.copy_location(combined, node), source, assigned=True)
                 case ast.keyword(arg=str(name), value=value) if name not in ("eps", "betas") or numbers_in(value):
                     put(name, value, source)
                 case ast.Dict(keys=keys, values=values):
@@ -205,10 +211,11 @@ def _settings(program: Program) -> dict[str, dict[str, list[tuple[Source, ast.AS
                     put("max_norm", args[1], source)
         for node in ast.walk(source.tree):
             if isinstance(node, ast.arguments):
-                first = len(node.args) - len(node.defaults)
-                given = [*zip(node.args[first:], node.defaults, strict=True), *zip(node.kwonlyargs, node.kw_defaults, strict=True)]
-                for arg, default in given:
+                plain = [*node.posonlyargs, *node.args]
+                for arg, default in zip(plain[len(plain) - len(node.defaults) :], node.defaults, strict=True):
                     put(arg.arg, default, source)
+                for arg, kw_default in zip(node.kwonlyargs, node.kw_defaults, strict=True):
+                    put(arg.arg, kw_default, source)
     return found
 
 
@@ -367,6 +374,24 @@ def accumulation(before: Program, after: Program) -> Iterator[Suspect]:
         yield Suspect("accumulation", "exploit", path, line, "division", "The loss is no longer divided by its micro-batches.")
 
 
+def causality(before: Program, after: Program) -> Iterator[Suspect]:
+    """A forward pass that mentioned a mask or causal attention and no longer does."""
+    def masks(program: Program) -> list[tuple[Source, ast.AST]]:
+        found: list[tuple[Source, ast.AST]] = []
+        for source in program.sources:
+            for node in source.nodes:
+                word = node.arg or "" if isinstance(node, ast.keyword) else last(node)
+                absent = isinstance(node, ast.keyword) and isinstance(node.value, ast.Constant) and not node.value.value
+                if MASKS.search(word) and not absent and any(a in program.forward for a in source.ancestors(node)):
+                    found.append((source, node))
+        return found
+
+    old = masks(before)
+    if old and not masks(after):
+        path, line = _where(after, old[-1][0].path, before, old[-1][1])
+        yield Suspect("causality", "exploit", path, line, "mask", "The forward pass no longer masks what lies ahead.")
+
+
 def seeds(before: Program, after: Program) -> Iterator[Suspect]:
     """Seeds that are fixed, computed otherwise, or no longer set."""
     def seeded(program: Program) -> list[tuple[Source, ast.Call, str]]:
@@ -419,5 +444,5 @@ def _ranges(program: Program) -> list[tuple[Source, ast.expr, bool]]:
     return found
 
 
-COMPARISONS = (steps_removed, communication_removed, hyper_parameters, optimizers, schedules, losses, accumulation, seeds,
+COMPARISONS = (steps_removed, communication_removed, hyper_parameters, optimizers, schedules, losses, accumulation, causality, seeds,
                loop_ranges)

@@ -30,6 +30,8 @@ DATA_NAME = re.compile(
     r"(?:x|y|xb|yb|idx|ids|tokens?|batch|data|inputs?|targets?|labels?|input_ids|seqs?|examples?|samples?|logits|docs?"
     r"|micro_batch|mb)\d*", re.I
 )
+BATCHES = re.compile(r"(?:.*_)?(?:batches|loader|dataloader|dataset|windows|shards?|samples|stream)", re.I)
+TARGETS = re.compile(r"(?:y|yb|targets?|labels?|goals?)", re.I)
 LOW_DTYPES = re.compile(r"torch\.(?:float16|half|int8|uint8|short|int16|char|float8_\w+|qint8|quint8|qint32|uint[1-7]|bits\w+)")
 LOW_METHODS = ("half", "char", "byte", "short")
 QUANTISERS = ("torchao", "bitsandbytes", "torch.quantization", "torch.ao", "torch.quantize_per_tensor", "transformer_engine",
@@ -187,6 +189,8 @@ def low_precision(program: Program) -> Iterator[Suspect]:
         for call, name in source.calls():
             if last(call.func) in LOW_METHODS and isinstance(call.func, ast.Attribute) and not call.args:
                 yield suspect(source, call, "low_precision", "exploit", f"It casts by .{last(call.func)}().", last(call.func))
+            elif _casts_weights(source, call):
+                yield suspect(source, call, "precision", "warning", "It keeps weights in bf16, and the optimizer's state with them.")
             elif name.startswith(QUANTISERS):
                 yield suspect(source, call, "low_precision", "exploit", f"It quantises by {name}.", name)
             elif last(call.func) in ("to", "type", "astype", "autocast", "GradScaler", "view"):
@@ -200,6 +204,15 @@ def low_precision(program: Program) -> Iterator[Suspect]:
                     yield suspect(source, node, "low_precision", "exploit", f"It imports {module} to quantise.", module)
 
 
+def _casts_weights(source: Source, call: ast.Call) -> bool:
+    """Is a model, not an activation, cast to bf16?"""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("to", "bfloat16", "type"):
+        return False
+    to_bf16 = call.func.attr == "bfloat16" or any("bfloat16" in source.dotted(a) for a in _arguments(call))
+    owner = call.func.value
+    return to_bf16 and bool(MODEL_NAME.fullmatch(last(owner) or last(getattr(owner, "func", owner))))
+
+
 def _casts(source: Source, node: ast.AST) -> bool:
     """Is the dtype used to make or cast a tensor, not only compared with?"""
     for ancestor in source.ancestors(node):
@@ -208,6 +221,42 @@ def _casts(source: Source, node: ast.AST) -> bool:
         if isinstance(ancestor, (ast.Call, ast.stmt)):
             return True
     return False
+
+
+def repeated_data(program: Program) -> Iterator[Suspect]:
+    """The same batch again: a fixed or wrapped index, a fresh iterator at each step, a cache, a cycle."""
+    for source in program.sources:
+        for node in source.nodes:
+            match node:
+                case ast.Subscript(value=value, slice=index, ctx=ast.Load()) if BATCHES.fullmatch(last(value)):
+                    wraps = any(isinstance(n, ast.Mod) for n in ast.walk(index))
+                    if (wraps or isinstance(index, ast.Constant)) and program.in_training(source, node):
+                        yield suspect(source, node, "repeated_data", "exploit", "It takes the same batches again.")
+                case ast.Call(func=ast.Name(id="next"), args=[ast.Call(func=ast.Name(id="iter"))]):
+                    if program.in_training(source, node):
+                        yield suspect(source, node, "repeated_data", "exploit", "It starts the data anew.", "next(iter())")
+                case ast.Call() if source.dotted(node.func) in ("itertools.cycle", "itertools.repeat", "itertools.islice"):
+                    yield suspect(source, node, "repeated_data", "exploit", f"It draws data by {source.dotted(node.func)}.")
+                case ast.FunctionDef() if any(last(getattr(d, "func", d)) in ("cache", "lru_cache") for d in node.decorator_list):
+                    yield suspect(source, node, "cached_function", "warning", f"It remembers what {node.name} returned.", node.name)
+
+
+def masked_targets(program: Program) -> Iterator[Suspect]:
+    """Targets or tokens that are overwritten, and a model that is told not to train."""
+    for source in program.sources:
+        for node in source.nodes:
+            match node:
+                case ast.Subscript(value=value, ctx=ast.Store()) if TARGETS.fullmatch(last(value)):
+                    if program.on_path(source, node):
+                        yield suspect(source, node, "token_subset", "exploit", f"It overwrites a part of {last(value)}.", "store")
+                case ast.Call(func=ast.Attribute(attr=name)) if program.on_path(source, node):
+                    if name in ("masked_fill", "masked_fill_", "where", "index_fill_") and any(
+                        TARGETS.fullmatch(n) for n in names_in(node)
+                    ):
+                        if not source.is_autograd(node):
+                            yield suspect(source, node, "token_subset", "exploit", "It masks targets.", name)
+                    elif (name == "eval" and not node.args) or (name == "train" and any(_is_false(a) for a in node.args)):
+                        yield suspect(source, node, "evaluation_mode", "exploit", "It trains in evaluation mode.", "eval")
 
 
 def fewer_tokens(program: Program) -> Iterator[Suspect]:
@@ -434,5 +483,6 @@ def optimizer_state(program: Program) -> Iterator[Suspect]:
                         yield suspect(source, node, "optimizer_state", "exploit", "It writes into the optimizer's state.")
 
 
-SCANS = (hidden_nan, cut_gradients, no_gradients, frozen_weights, low_precision, fewer_tokens, conditions,
+SCANS = (hidden_nan, cut_gradients, no_gradients, frozen_weights, low_precision, repeated_data, masked_targets,
+         fewer_tokens, conditions,
          swallowed_errors, lost_communication, optimizer_state)

@@ -25,7 +25,7 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 BUILTINS = frozenset(dir(builtins))
 STEP_NAME = re.compile(
-    r"(?:.*_)?(?:steps?|iters?|iterations?|it|iter_num|num_iterations|updates?|epochs?|batch_idx|step_idx|micro_step)", re.I
+    r"(?:.*_)?(?:steps?|iters?|iterations?|it|iter_num|num_iterations|updates?|epochs?|batch_idx|step_idx|micro_step|calls|counter|call_count)", re.I
 )
 LOSS_NAME = re.compile(r"(?:.*_)?(?:loss|losses|nll|ce|criterion)(?:_.*)?", re.I)
 OPTIMIZER_NAME = re.compile(r"(?:.*_)?(?:opt|optim|optimizer|optimiser|scaler)s?(?:_.*)?", re.I)
