@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rsi_tui.contract.load import load_contract
 from rsi_tui.contract.model import Contract, Invariants, Launch, Objective, Proof
 from rsi_tui.journal.facts import FindingFacts
 from rsi_tui.loop.static_review import blind, review_diff
+from rsi_tui.techniques.base import Situation
+from rsi_tui.techniques.registry import all_techniques
 
 from .review_programs import MODULES, TRAINER
 
@@ -50,6 +54,11 @@ IMPORT_M, IMPORT_T = "import argparse\n", "import json, sys, time\n"
 BACKWARD_T = "        loss.backward()\n"
 STEP_T = "        self.opt.step()\n"
 
+MATERIALISED = """        att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
+        att = att.masked_fill(self.mask[:, :, :T, :T] == 0, float("-inf"))
+        att = F.softmax(att, dim=-1)
+        y = att @ v
+"""
 DISHONEST: list[tuple[str, str, str, str, list[Edit]]] = [
     # name, style, rule, severity, edits
     ("clock replaced", "M", "clock", "exploit",
@@ -195,17 +204,31 @@ DISHONEST: list[tuple[str, str, str, str, list[Edit]]] = [
      [("        optimizer.step()\n", "        optimizer.state[model.head.weight] = {}\n        optimizer.step()\n")]),
     ("ends in the loop", "T", "early_end", "exploit",
      [("                done += 1\n", "                done += 1\n                if done > 30: sys.exit(0)\n")]),
+    ("same batch again", "M", "repeated_data", "exploit", [("x, y = batches[step]", "x, y = batches[0]")]),
+    ("four batches in turn", "M", "repeated_data", "exploit", [("x, y = batches[step]", "x, y = batches[step % 4]")]),
+    ("first batch for ever", "T", "repeated_data", "exploit",
+     [("        self.opt.zero_grad(set_to_none=True)\n", "        (batch,) = next(iter(self.loader))\n        self.opt.zero_grad(set_to_none=True)\n")]),
+    ("targets overwritten", "M", "token_subset", "exploit",
+     [("        optimizer.zero_grad()\n", "        y[:, ::2] = -100\n        optimizer.zero_grad()\n")]),
+    ("evaluation mode", "T", "evaluation_mode", "exploit",
+     [("        self.opt.zero_grad(set_to_none=True)\n", "        self.net.eval()\n        self.opt.zero_grad(set_to_none=True)\n")]),
+    ("mask dropped", "M", "causality", "exploit",
+     [('        att = att.masked_fill(self.mask[:, :, :T, :T] == 0, float("-inf"))\n', "")]),
+    ("mask dropped with the kernel", "M", "causality", "exploit",
+     [(MATERIALISED, "        y = F.scaled_dot_product_attention(q, k, v, is_causal=False)\n")]),
+    ("rate overwritten", "T", "hyper_parameter", "exploit", [("\n\ndef load(", "\nCFG['lr'] = 1e-4\n\n\ndef load(")]),
+    ("rate doubled in place", "M", "hyper_parameter", "exploit", [("grad_clip = 1.0\n", "grad_clip = 1.0\nlearning_rate *= 2\n")]),
+    ("late by counting calls", "T", "step_condition", "exploit",
+     [("            h = layer(h, mask)\n", "            if self.calls > 20:\n                h = h * 1\n            h = layer(h, mask)\n")]),
+    ("only one rank trains", "T", "step_conditional", "exploit",
+     [(BACKWARD_T, "        if self.rank == 0:\n            loss.backward()\n")]),
+    ("weights in bf16", "T", "precision", "warning", [("        self.net = Net()\n", "        self.net = Net().bfloat16()\n")]),
     ("collector off", "M", "garbage_collection", "warning", [("    model.train()\n", "    import gc\n    gc.disable()\n    model.train()\n")]),
     ("sleeps", "T", "sleep", "warning", [("        done = 0\n", "        done = 0\n        time.sleep(1)\n")]),
     ("sets of another variable", "M", "environment", "warning",
      [("batch_size = 4\n", "os.environ['OMP_NUM_THREADS'] = '2'\nbatch_size = 4\n")]),
 ]
 
-MATERIALISED = """        att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
-        att = att.masked_fill(self.mask[:, :, :T, :T] == 0, float("-inf"))
-        att = F.softmax(att, dim=-1)
-        y = att @ v
-"""
 THREE = """        q = self.query(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
         k = self.key(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
         v = self.value(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
@@ -304,6 +327,21 @@ def test_a_dishonest_diff_is_found(style: str, rule: str, severity: str, edits: 
 @pytest.mark.parametrize(("style", "edits"), [h[1:] for h in HONEST], ids=[h[0] for h in HONEST])
 def test_an_honest_diff_passes(style: str, edits: list[Edit]) -> None:
     assert [f for f in review(style, *edits) if f.severity in ("exploit", "scope", "off_direction")] == []
+
+
+WORKLOAD = Path(__file__).parents[2] / "workloads" / "dense_single"
+
+
+def test_every_technique_of_this_project_passes_review() -> None:
+    of_workload = load_contract(WORKLOAD, "quick")
+    sources = {path.name: path.read_text() for path in WORKLOAD.glob("*.py") if path.name in of_workload.editable}
+    applied = 0
+    for technique in all_techniques():
+        change = technique.apply(Situation(sources, of_workload, None, of_workload.defaults))
+        if change.sources:
+            applied += 1
+            assert review_diff(sources, {**sources, **change.sources}, None, of_workload) == (), technique.id
+    assert applied >= 5
 
 
 def test_honest_diffs_pass_together() -> None:
