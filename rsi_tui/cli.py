@@ -61,7 +61,7 @@ def run(
     from rsi_tui.app.plain import PlainLog, final_summary
     from rsi_tui.journal.view import campaign_summary, load_campaign
     from rsi_tui.loop.engine import run as run_engine
-    from rsi_tui.loop.setup import Request
+    from rsi_tui.loop.setup import Request, silent
     from rsi_tui.minds.choose import mind_named
 
     home = find_home()
@@ -77,7 +77,7 @@ def run(
         committed=committed,
         unsandboxed=unsandboxed,
     )
-    listen = (lambda event: None) if as_json else PlainLog()
+    listen = silent if as_json else PlainLog
     ended = run_engine(home, request, mind_named(mind), listen, _note)
     view = load_campaign(home, ended.campaign)
     if as_json:

@@ -18,11 +18,10 @@ from rsi_tui.audit.report import render_report
 from rsi_tui.errors import BudgetError
 from rsi_tui.evaluator.service import Interrupted
 from rsi_tui.journal.chain import read_events
-from rsi_tui.journal.events import Event
 from rsi_tui.journal.view import CampaignView
 from rsi_tui.locations import CampaignPaths, Home
 from rsi_tui.loop.outer import run_campaign
-from rsi_tui.loop.setup import Opened, Request, open_campaign
+from rsi_tui.loop.setup import Listen, Opened, Request, open_campaign, silent
 from rsi_tui.minds.protocol import Mind
 
 
@@ -41,11 +40,11 @@ def run(
     home: Home,
     request: Request,
     mind: Mind,
-    on_event: Callable[[Event], None],
+    listen: Listen = silent,
     on_note: Callable[[str], None] = lambda note: None,
 ) -> Ended:
     """Run or resume a campaign in this process until it ends or is interrupted."""
-    opened = open_campaign(home, request, mind, on_event)
+    opened = open_campaign(home, request, mind, listen)
     for note in opened.notes:
         on_note(note)
     try:

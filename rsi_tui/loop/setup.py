@@ -11,7 +11,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,11 +76,17 @@ class Opened:
     """sentences for the person: what was left out, what this machine lacks"""
 
 
-OnEvent = Callable[[Event], None]
+Listen = Callable[[Sequence[Event]], Callable[[Event], None]]
+"""given the events so far, what is to be told of each new one"""
+
+
+def silent(past: Sequence[Event]) -> Callable[[Event], None]:
+    """Tell nobody."""
+    return lambda event: None
 
 
 def open_campaign(
-    home: Home, request: Request, mind: Mind, on_event: OnEvent, aa_pairs: int | None = None
+    home: Home, request: Request, mind: Mind, listen: Listen = silent, aa_pairs: int | None = None
 ) -> Opened:
     """Create or resume a campaign; raises an RsiError of one sentence when that can't be done.
 
@@ -102,7 +108,7 @@ def open_campaign(
     if not request.resume:
         _make_folders(paths)
     writer = JournalWriter.open(paths.journal)
-    steps = Steps(_Announcing(writer, on_event), writer.events)
+    steps = Steps(_Announcing(writer, listen(writer.events)), writer.events)
     created = steps.once(
         "created", CampaignCreated, lambda: _created(home, request, id, contract, mirror, launcher)
     )
@@ -138,7 +144,7 @@ def restrict(contract: Contract, missing: dict[str, str]) -> Contract:
 class _Announcing:
     """A journal writer that tells a listener of each event once it is on disk."""
 
-    def __init__(self, writer: JournalWriter, listener: OnEvent) -> None:
+    def __init__(self, writer: JournalWriter, listener: Callable[[Event], None]) -> None:
         self._writer, self._listener = writer, listener
 
     def append(self, body: object, step: str = "") -> Event:

@@ -31,7 +31,7 @@ def measure(pairs: int) -> CampaignView:
     with tempfile.TemporaryDirectory(prefix="rsi-overhead-") as folder:
         home = Home(Path(folder) / "home")
         request = Request(WORKLOAD, preset="quick", committed=True)
-        opened = open_campaign(home, request, mind_named("builtin"), lambda event: None, aa_pairs=pairs)
+        opened = open_campaign(home, request, mind_named("builtin"), aa_pairs=pairs)
         try:
             opened.context.evaluator.profile()
             opened.context.evaluator.calibrate(opened.context.created.alpha)

@@ -122,11 +122,11 @@ def test_a_loss_that_is_not_a_number_is_never_a_pass(make: Make, contract: Contr
 @pytest.mark.parametrize(
     ("candidate", "scale", "status"),
     [
-        (6.0001, 0.0, "held"),
-        (6.0009, 0.0, "broken"),
+        (6.0005, 0.0, "held"),
+        (6.0040, 0.0, "broken"),
         (5.9, 0.0, "held"),
-        (6.0009, 0.0004, "held"),
-        (6.0013, 0.0004, "broken"),
+        (6.0040, 0.002, "held"),
+        (6.0070, 0.002, "broken"),
         (math.inf, 0.1, "broken"),
         (math.nan, 0.1, "broken"),
     ],

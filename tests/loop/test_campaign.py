@@ -43,7 +43,7 @@ def test_a_campaign_over_patches_that_change_nothing_adopts_nothing(tmp_path: Pa
     home = Home(tmp_path / "home")
     workload = tiny_repository(tmp_path / "tiny")
     mind = PatchMind(no_op_patches(4))
-    ended = run(home, Request(workload, preset="quick", candidates=4), mind, lambda event: None)
+    ended = run(home, Request(workload, preset="quick", candidates=4), mind)
     view, events = view_of(home, ended.campaign)
     assert ended.state == "finished"
     assert len(bodies(events, CandidateBuilt)) >= 4
@@ -95,11 +95,11 @@ def test_a_real_gain_is_proven_and_a_second_campaign_starts_from_it(tmp_path: Pa
 
     home = Home(tmp_path / "home")
     workload = tiny_repository(tmp_path / "tiny")
-    first = run(home, Request(workload, preset="quick", candidates=3), BuiltinMind(), lambda event: None)
+    first = run(home, Request(workload, preset="quick", candidates=3), BuiltinMind())
     view, events = view_of(home, first.campaign)
     assert view.claim is not None, [v.verdict for v in bodies(events, VerdictReached)]
     assert view.claim.proven and view.claim.speedup.low > 1
-    second = run(home, Request(workload, preset="quick", candidates=3), BuiltinMind(), lambda event: None)
+    second = run(home, Request(workload, preset="quick", candidates=3), BuiltinMind())
     again, events = view_of(home, second.campaign)
     assert again.claim is not None and again.claim.proven
     assert next(iter(again.directions.values())).facts.evidence, "what was proven before is tried first"
