@@ -8,19 +8,22 @@ Prints one line a figure, or one JSON document. --quick simulates fewer campaign
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import platform
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from scipy import special
 
-sys.path.insert(0, str(Path(__file__).parent))
-from simulation import (
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from rsi_tui.evaluator.claim import hodges_lehmann, mean_total_ratio
+from rsi_tui.evaluator.eprocess import EProcess, draw_order
+from rsi_tui.evaluator.ledger import campaign_alpha
+from rsi_tui.evaluator.noise import pair_scale
+from scripts.bench.common import Figure, show
+from scripts.bench.simulation import (
     INCUMBENT,
     MARGIN,
     Machine,
@@ -32,25 +35,9 @@ from simulation import (
     verify,
 )
 
-from rsi_tui.evaluator.claim import hodges_lehmann, mean_total_ratio
-from rsi_tui.evaluator.eprocess import EProcess, draw_order
-from rsi_tui.evaluator.ledger import campaign_alpha
-from rsi_tui.evaluator.noise import pair_scale
-
 SEED = 3
 BOUNDARY = -math.log1p(-MARGIN)
 """log gain of the worst null: as fast as the margin allows"""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One figure with what it should be."""
-
-    name: str
-    value: float
-    unit: str
-    target: str
-    ok: bool
 
 
 def at_most(name: str, value: float, unit: str, limit: float) -> Figure:
@@ -105,8 +92,8 @@ def mean_evalue(world: World, name: str, repeats: int) -> list[Figure]:
         times = [host.run(Program(BOUNDARY) if arm == "B" else INCUMBENT) for arm in order]
         total.append(EProcess(0.01, 1.15 * math.sqrt(2) * world.cv, MARGIN, 0.05).add_block(order, times))
     mean, error = float(np.mean(total)), float(np.std(total) / math.sqrt(repeats))
-    return [Figure(f"mean e-value of a block, {name}", round(mean, 4), "", "reported", True),
-            Figure(f"its standard error, {name}", round(error, 4), "", "reported", True)]
+    return [Figure(f"mean e-value of a block, {name}", round(mean, 4), "", "", None),
+            Figure(f"its standard error, {name}", round(error, 4), "", "", None)]
 
 
 def disasters(repeats: int) -> list[Figure]:
@@ -174,16 +161,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a tenth of the simulations")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     options = parser.parse_args()
-    found = figures(options.quick)
-    host = f"{platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}"
-    if options.json:
-        print(json.dumps({"bench": "measurement", "machine": host, "figures": [asdict(f) for f in found]}, indent=1))
-    else:
-        for figure in found:
-            print(f"{'ok ' if figure.ok else 'MISS'} {figure.name}: {figure.value:g} {figure.unit} ({figure.target})")
-        if options.quick:
-            print("quick: a tenth of the simulations: small error rates are bounded, not resolved")
-    return 0 if all(figure.ok for figure in found) else 1
+    notes = ("quick: a tenth of the simulations; small error rates are bounded, not resolved",) if options.quick else ()
+    return show("measurement", figures(options.quick), options.json, notes)
 
 
 if __name__ == "__main__":
