@@ -140,11 +140,9 @@ def verify(machine: Machine, program: Program, alpha: float, scale: float, log_r
             if not block and len(times) == plan.arm_size and process.futile(plan, half, times):
                 return _verified(process, 0, seconds, adopted=False)
         process.add_block(order, times)
-        # a proven candidate whose mean total time does not win yet gets the blocks left to show it
-        if process.reached and claim.mean_total_ratio(seconds["B"], seconds["A"]) < 1:
-            return _verified(process, block + 1, seconds, adopted=True)
-        if process.futile(plan):
-            return _verified(process, block + 1, seconds, adopted=False)
+        if process.reached or process.futile(plan):
+            wins = process.reached and claim.mean_total_ratio(seconds["B"], seconds["A"]) < 1
+            return _verified(process, block + 1, seconds, adopted=wins)
     return _verified(process, plan.max_blocks, seconds, adopted=False)
 
 
@@ -187,10 +185,15 @@ def _screen(
     machine: Machine, batch: list[tuple[int, Program]], differences: list[float]
 ) -> list[tuple[int, float]]:
     """One batch: the candidates and two incumbents in random order; its incumbents are a new A/A difference."""
-    runs: list[tuple[int, Program]] = [*batch, (-1, INCUMBENT), (-2, INCUMBENT)]
-    times = {runs[place][0]: machine.run(runs[place][1]) for place in machine.rng.permutation(len(runs))}
-    incumbents = (times[-1], times[-2])
-    differences.append(math.log(times[-1] / times[-2]))
+    programs = {str(number): program for number, program in batch}
+    times: dict[int, float] = {}
+    incumbents: list[float] = []
+    for label in screening.batch_order(tuple(programs), "A", lambda below: int(machine.rng.integers(below))):
+        if label == "A":
+            incumbents.append(machine.run())
+        else:
+            times[int(label)] = machine.run(programs[label])
+    differences.append(math.log(incumbents[0] / incumbents[1]))
     return [(number, screening.batch_log_ratio(times[number], incumbents)) for number, _ in batch]
 
 

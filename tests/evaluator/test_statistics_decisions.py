@@ -74,6 +74,18 @@ def test_the_margin_promotes_where_noise_is_small() -> None:
     assert screening.second_look(-0.006, -0.006, scale=0.002, margin=0.005).decision == "promote"
 
 
+def test_each_half_of_a_batch_has_an_incumbent_and_every_label_is_run_once() -> None:
+    rng = np.random.default_rng(4)
+    seen = set()
+    for _ in range(200):
+        order = screening.batch_order(("a", "b", "c", "d"), "A", lambda below: int(rng.integers(below)))
+        assert sorted(order) == ["A", "A", "a", "b", "c", "d"]
+        assert "A" in order[:3] and "A" in order[3:]
+        seen.add(order)
+    assert len(seen) > 100
+    assert sorted(screening.batch_order(("a",), "A", lambda below: 0)) == ["A", "A", "a"]
+
+
 def test_log_ratio_is_negative_when_faster() -> None:
     assert screening.batch_log_ratio(0.9, [1.0, 1.0]) == pytest.approx(math.log(0.9))
     assert screening.estimate([-0.1, -0.3]) == pytest.approx(-0.2)

@@ -76,7 +76,7 @@ def test_a_uniformly_slower_candidate_never_has_more_evidence(times: list[float]
 def test_mean_over_orders_agrees_with_enumeration() -> None:
     shifted = np.array([0.01, -0.02, 0.05, 0.3, -0.04, 0.0])
     scale = 0.03
-    clipped = np.clip(shifted - np.median(shifted), -2.5 * scale, 2.5 * scale)
+    clipped = np.clip(shifted - np.median(shifted), -eprocess.CLIP_SCALES * scale, eprocess.CLIP_SCALES * scale)
     masks = np.array([[arm == "B" for arm in order] for order in all_orders(3)])
     for number, g in enumerate(eprocess.GRID):
         w = np.exp(g * (np.where(masks, -clipped, clipped)).sum(axis=1) / (2 * scale**2))
