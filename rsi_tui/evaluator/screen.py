@@ -13,7 +13,7 @@ from statistics import fmean
 
 from rsi_tui.evaluator import screening
 from rsi_tui.evaluator.blocks import BlockOutcome, BlockPlan, Slot, no_time, run_block
-from rsi_tui.evaluator.draws import Draw, draw_steps, keep_or_draw, shuffled
+from rsi_tui.evaluator.draws import Draw, draw_steps, keep_or_draw
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
 from rsi_tui.journal.events import Screened
@@ -21,8 +21,6 @@ from rsi_tui.journal.facts import CandidateFacts, InvariantFacts, Outcome, Scree
 
 BATCH = 4
 """candidates a batch"""
-INCUMBENTS = 2
-"""incumbent runs a batch"""
 
 
 @dataclass
@@ -96,7 +94,7 @@ def _look(lab: Lab, course: _Course) -> None:
 def _run(
     lab: Lab, step: str, number: int, candidates: list[CandidateFacts], incumbent: CandidateFacts
 ) -> BlockOutcome:
-    labels = ["A"] * INCUMBENTS + [str(i) for i in range(len(candidates))]
+    labels = [str(i) for i in range(len(candidates))]
     block = f"{step.replace('/', '-')}"
     draw, commitment = keep_or_draw(
         lab.vault,
@@ -104,7 +102,7 @@ def _run(
         lambda: Draw(
             seed=lab.randbelow(2**31),
             steps=draw_steps(lab.contract.objective, lab.randbelow),
-            order=shuffled(labels, lab.randbelow),
+            order=screening.batch_order(labels, "A", lab.randbelow),
         ),
     )
     judged = number == 1 and lab.contract.invariants.weights == "equivalent"
