@@ -161,6 +161,14 @@ def test_another_profile_gives_another_prediction(technique: str, busy: object, 
     assert all(abs(e.time) < 5 and abs(e.memory) < 2 for e in effects)
 
 
+def test_a_larger_micro_batch_is_no_gain_while_the_allocator_faults() -> None:
+    faulting = profile({"aten::mm": 0.5}, page_faults=40_000)
+    off = situation({}, profile=faulting)
+    on = situation({}, profile=faulting, set_knobs={"pool": True})
+    assert get("larger-micro-batch").predict(off).time > 0 > get("larger-micro-batch").predict(on).time
+    assert get("smaller-micro-batch").predict(off).time < 0
+
+
 def test_compiling_is_unattractive_for_short_runs() -> None:
     short = get("torch-compile").predict(situation({}, profile=profile(step_s=0.3)))
     long = get("torch-compile").predict(situation({}, profile=profile(step_s=2.0), steps=(2000, 4000)))

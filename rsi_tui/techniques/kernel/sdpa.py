@@ -28,7 +28,7 @@ from rsi_tui.techniques.idioms.scales import Scales
 from rsi_tui.techniques.idioms.tree import Edits, operand, walk
 from rsi_tui.techniques.idioms.triangle import triangle
 
-ATTENTION_OPERATORS = ("softmax", "masked_fill", "bmm", "where", "aten::eq", "tril", "triu")
+ATTENTION_OPERATORS = ("aten::_softmax", "aten::softmax", "masked_fill", "bmm", "aten::where", "aten::eq", "tril", "triu")
 SAVED_OF_ATTENTION = 0.55
 """part of the attention operators' time that the fused kernel saves, CPU, T 256-1024"""
 
