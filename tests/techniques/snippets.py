@@ -117,6 +117,26 @@ share = F.dropout(F.softmax(energy, dim=2), 0.0, self.training)
 y = torch.bmm(share, v).view(b, self.heads, t, c // self.heads)
 return self.outer(y.transpose(1, 2).reshape(b, t, c))""",
     ),
+    "keys_turned_early_and_width_of_another_shape": attention(
+        "",
+        f"""
+q = q.transpose(1, 2).reshape(b, t, c)
+width = q.size(-1)
+q = q.view(b, t, self.heads, -1).transpose(1, 2)
+turned = k.permute(0, 1, 3, 2)
+turned = turned * 1.0
+w = torch.matmul(q, turned) / math.sqrt(width)
+y = w.softmax(-1) @ v
+{JOIN}""",
+    ),
+    "width_read_from_turned_keys": attention(
+        "",
+        f"""
+turned = k.mT * 1.0
+w = torch.matmul(q, turned) / math.sqrt(turned.size(-1))
+y = w.softmax(-1) @ v
+{JOIN}""",
+    ),
     "no_scale_helper_mask": attention(
         "",
         f"""
@@ -404,6 +424,10 @@ IN_PLACE_LEFT = {
 CHECKPOINTS = {
     "loop": trainer(),
     "enumerate": trainer().replace("for unit in self.units:", "for i, unit in enumerate(self.units):"),
+    "dictionary": trainer()
+    .replace("self.units = nn.ModuleList(", "self.parts = nn.ModuleDict(dict(units=nn.ModuleList(")
+    .replace("for _ in range(depth)])", "for _ in range(depth)])))"
+    ).replace("in self.units:", "in self.parts.units:"),
 }
 CHECKPOINTS_LEFT = {
     "keyword_arguments": trainer().replace("x = unit(x)", "x = unit(x=x)"),

@@ -21,7 +21,6 @@ class Scales:
     """('mul' or 'div', expression)"""
     widths: tuple[cst.BaseExpression, ...] = ()
     """queries and keys: the size of their last dimension is the head's width"""
-    _resolved: list[cst.BaseExpression] = field(default_factory=list)
     _reader: Reader | None = None
 
     def take(self, reader: Reader, how: str, node: cst.BaseExpression) -> bool:
@@ -65,13 +64,19 @@ class Scales:
         return False
 
     def _is_width(self, node: cst.BaseExpression) -> bool:
+        """The size of the last dimension of queries or keys, as they are when they are multiplied."""
         assert self._reader is not None
-        for block in self._reader.function.blocks:
-            if isinstance(node, cst.Name) and names(self._reader.function.node).bound[node.value] == 1:
-                found = block.definition(node.value, len(block.statements))
-                node = found.value if found is not None else node
+        function = self._reader.function
+        bound = names(function.node).bound
+        resolved = False
+        if isinstance(node, cst.Name) and bound[node.value] == 1:
+            found = next(filter(None, (b.definition(node.value, len(b.statements)) for b in function.blocks)), None)
+            node, resolved = (found.value, True) if found is not None else (node, False)
         owner = last_dim(node)
-        return owner is not None and any(isinstance(w, cst.Name) and same(owner, w) for w in self.widths)
+        if not isinstance(owner, cst.Name) or not any(isinstance(w, cst.Name) and same(owner, w) for w in self.widths):
+            return False
+        # taken elsewhere, the size may be that of another tensor of the same name
+        return not resolved or bound[owner.value] == 1
 
 
 def is_number(reader: Reader, node: cst.BaseExpression, depth: int = 0) -> bool:

@@ -225,21 +225,20 @@ def _operands(chain: _Chain, product: Op, scores: Op, values: cst.BaseExpression
     op = chain.reader.op(key)
     if op is not None and is_transpose_of_last_two(op, dims):
         key, chain.key = op.args[0], operand(op.args[0])
+        chain.scales.widths = (query, key)
     else:
         chain.key = f"{operand(key)}.transpose(-2, -1)"
+        chain.scales.widths = (query,)
     chain.query, chain.value = operand(query), operand(values)
     chain.inputs += [(query, at), (key, key_at)]
-    chain.scales.widths = (query, key)
     if product.batched:
         # the fused kernels want four dimensions
         chain.query, chain.key, chain.value = (f"{n}.unsqueeze(1)" for n in (chain.query, chain.key, chain.value))
         chain.after = ".squeeze(1)"
-    return key_at >= 0
+    return True
 
 
-def _einsum_operands(
-    chain: _Chain, scores: Op, product: Einsum, values: cst.BaseExpression, at: int
-) -> bool:
+def _einsum_operands(chain: _Chain, scores: Op, product: Einsum, values: cst.BaseExpression, at: int) -> bool:
     first = einsum(scores) if scores.name == "einsum" else None
     if first is None:
         return False
@@ -248,10 +247,9 @@ def _einsum_operands(
         return False
     flipped, query_order, key_order, value_order, result_order = layout
     query, key = (first.right, first.left) if flipped else (first.left, first.right)
-    chain.query, chain.key, chain.value = operand(query) + query_order, operand(key) + key_order, operand(values) + value_order
-    chain.after = result_order
+    chain.query, chain.key = operand(query) + query_order, operand(key) + key_order
+    chain.value, chain.after = operand(values) + value_order, result_order
     chain.inputs += [(query, at), (key, at)]
-    chain.scales.widths = (query, key)
     return True
 
 

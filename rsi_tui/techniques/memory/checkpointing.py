@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import log
 
 import libcst as cst
@@ -10,8 +11,8 @@ from rsi_tui.contract.model import Layer
 from rsi_tui.techniques.base import Effect, Situation
 from rsi_tui.techniques.codemod import Codemod
 from rsi_tui.techniques.idioms import flow
-from rsi_tui.techniques.idioms.program import Program, SourceFile
-from rsi_tui.techniques.idioms.tree import Edits, keyword, walk, with_keyword
+from rsi_tui.techniques.idioms.program import ClassView, Program, SourceFile
+from rsi_tui.techniques.idioms.tree import Edits, code, keyword, walk, with_keyword
 
 CHECKPOINT = "torch.utils.checkpoint.checkpoint"
 RECOMPUTED = 0.85
@@ -38,11 +39,7 @@ class ActivationCheckpointing(Codemod):
         for function in file.functions:
             if function.cls is None:
                 continue
-            lists = {
-                name
-                for name, values in function.cls.given.items()
-                if any(isinstance(v, cst.Call) and file.qualified(v.func) == "torch.nn.ModuleList" for v in values)
-            }
+            lists = _module_lists(file, function.cls)
             for node in walk(function.node):
                 if isinstance(node, cst.For) and (variable := _block_variable(node, function.me, lists)):
                     _checkpoint(file, node, variable, edits)
@@ -52,22 +49,48 @@ class ActivationCheckpointing(Codemod):
         return Effect(log(1 + RECOMPUTED * forward), log(1 - MEMORY_SAVED), confidence="medium")
 
 
+def _module_lists(file: SourceFile, cls: ClassView) -> set[str]:
+    """Dotted names below self of module lists: `blocks`, or `parts.h` inside a ModuleDict."""
+    found: set[str] = set()
+    for name, values in cls.given.items():
+        for value in values:
+            if not isinstance(value, cst.Call):
+                continue
+            if file.qualified(value.func) == "torch.nn.ModuleList":
+                found.add(name)
+            elif file.qualified(value.func) == "torch.nn.ModuleDict":
+                found.update(f"{name}.{key}" for key, inner in _entries(value) if _is_list(file, inner))
+    return found
+
+
+def _entries(call: cst.Call) -> Iterator[tuple[str, cst.BaseExpression]]:
+    """Keys and values of the dictionary that a ModuleDict is made of."""
+    for node in walk(call):
+        match node:
+            case cst.Arg(keyword=cst.Name(value=key), value=value):
+                yield key, value
+            case cst.DictElement(key=cst.SimpleString() as text, value=value):
+                yield str(text.evaluated_value), value
+
+
+def _is_list(file: SourceFile, value: cst.BaseExpression) -> bool:
+    return isinstance(value, cst.Call) and file.qualified(value.func) == "torch.nn.ModuleList"
+
+
 def _block_variable(loop: cst.For, me: str, lists: set[str]) -> str:
     """The loop's name for a block of a module list, '' for other loops."""
     match loop:
-        case cst.For(
-            target=cst.Name(value=name), iter=cst.Attribute(value=cst.Name(value=owner), attr=cst.Name(value=listed))
-        ) if owner == me and listed in lists:
-            return name
+        case cst.For(target=cst.Name(value=name), iter=cst.Attribute() as listed):
+            pass
         case cst.For(
             target=cst.Tuple(elements=[_, cst.Element(value=cst.Name(value=name))]),
-            iter=cst.Call(
-                func=cst.Name(value="enumerate"),
-                args=[cst.Arg(value=cst.Attribute(value=cst.Name(value=owner), attr=cst.Name(value=listed)))],
-            ),
-        ) if owner == me and listed in lists:
-            return name
-    return ""
+            iter=cst.Call(func=cst.Name(value="enumerate"), args=[cst.Arg(value=cst.Attribute() as listed)]),
+        ):
+            pass
+        case _:
+            return ""
+    owner, _, path = code(listed).partition(".")
+    return name if owner == me and path in lists else ""
 
 
 def _checkpoint(file: SourceFile, loop: cst.For, block: str, edits: Edits) -> None:

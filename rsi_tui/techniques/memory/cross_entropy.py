@@ -19,7 +19,7 @@ LOGITS_SHARE_OF_PEAK = 0.45
 """of peak memory, where the profile does not show the logits: a small model with a large vocabulary"""
 SAVED_OF_LOSS = 0.3
 """of the loss's own operators, whose tensors stay in the cache"""
-TIME_OF_CHUNKS = 0.02
+TIME_OF_CHUNKS = 0.04
 """log-ratio: smaller products, and one more sum into the head's gradient for each chunk"""
 TIME_OF_RECOMPUTING = 0.05
 """log-ratio: a second product with the head, where vocabulary and width are about those of a small GPT"""
