@@ -204,9 +204,10 @@ def _adopted_lines(view: CampaignView) -> Iterator[tuple[str, str]]:
         return
     yield "adopted", f"{best.id}: {words.contents(best.facts.techniques, view.changed_knobs(best.id))}"
     for member in best.facts.members:
-        known = view.rounds.get(view.candidates[member].hypothesis) if member in view.candidates else None
-        if known is not None:
-            yield "", f"  {member} (unproven alone): {known.hypothesis.statement}"
+        known = view.candidates.get(member)
+        if known is not None and known.screen is not None and known.screen.log_ratio is not None:
+            what = words.contents(known.facts.techniques, view.changed_knobs(member))
+            yield "", f"  {member} {what}: {words.change(known.screen.log_ratio)} in screening, unproven alone"
 
 
 def _failure_lines(view: CampaignView) -> list[str]:

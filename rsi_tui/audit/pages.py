@@ -118,7 +118,9 @@ def cost_words(view: CampaignView) -> str:
     failed = sum(n for outcome, n in view.outcomes.items() if outcome != "ok")
     of = f" of {view.created.max_candidates}" if view.created else ""
     runs = words.plural(len(view.trials) + len(view.sealed), "run")
-    return f"{len(view.candidates)}{of} candidates, {runs}{f' ({failed} not ok)' if failed else ''}, {words.duration(view.trial_seconds)} of trial time"
+    bundles = len(view.bundles)
+    joined = f" and {words.plural(bundles, 'bundle')}" if bundles else ""
+    return f"{len(view.candidates) - bundles}{of} candidates{joined}, {runs}{f' ({failed} not ok)' if failed else ''}, {words.duration(view.trial_seconds)} of trial time"
 
 
 def noise_words(view: CampaignView) -> str:

@@ -17,6 +17,7 @@ from rsi_tui.evaluator.eprocess import choose_plan
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
 from rsi_tui.evaluator.noise import pair_scale, run_cv, smallest_provable
+from rsi_tui.evaluator.validation import ValidationError
 from rsi_tui.journal.events import Calibrated
 from rsi_tui.journal.facts import BandFacts, NoiseFacts
 
@@ -60,8 +61,23 @@ def _pair(lab: Lab, step: str, number: int) -> tuple[BlockOutcome, CheckpointJud
         kind="calibration",
         judge=first,
     )
-    judge = CheckpointJudge(lab, active=first)
-    return run_block(lab, plan, judge), judge
+    judge = CheckpointJudge(lab, active=first, validate=first)
+    outcome = run_block(lab, plan, judge)
+    if first:
+        _try_validation(lab, judge)
+        judge.dispose()
+    return outcome, judge
+
+
+def _try_validation(lab: Lab, judge: CheckpointJudge) -> None:
+    """Validate the baseline once, so that a contract whose validation does not work is found before the search."""
+    holdout = lab.holdout("verify")
+    if holdout is None or judge.reference is None or lab.vault.get("baseline loss") is not None:
+        return
+    try:
+        lab.vault.put("baseline loss", {"loss": holdout.loss(judge.reference)})
+    except ValidationError as error:
+        raise ContractError(f"The validation of the unchanged program does not work: {error}") from error
 
 
 def _draw(lab: Lab) -> Draw:

@@ -106,7 +106,7 @@ def run_block(lab: Lab, plan: BlockPlan, judge: CheckpointJudge) -> BlockOutcome
     for facts in outcome.timed:
         if facts.arm == "candidate" and (found := findings(facts)):
             outcome.invariants[facts.id] = (*outcome.invariants.get(facts.id, ()), _misconduct(found))
-    outcome.void = _void_reason(outcome)
+    outcome.void = _void_reason(outcome) or judge.trouble
     lab.steps.once(f"{plan.step}/closed", BlockClosed, lambda: _closing(outcome))
     return outcome
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rsi_tui.evaluator.bands import judge
-from rsi_tui.evaluator.compare import UpdateReport
+from rsi_tui.evaluator.compare import CompareError, UpdateReport
 from rsi_tui.evaluator.lab import Lab
 from rsi_tui.evaluator.trial import TrialResult
 from rsi_tui.evaluator.vault import Vault
@@ -37,6 +37,8 @@ class CheckpointJudge:
     """trial id -> checkpoint that waits for its references"""
     reports: dict[str, UpdateReport] = field(default_factory=dict)
     arms: dict[str, Arm] = field(default_factory=dict)
+    trouble: str = ""
+    """why a comparison failed through no fault of the candidate; '' when none did"""
     validated: Path | None = None
     """checkpoint of the first candidate, kept for the hidden validation"""
 
@@ -98,11 +100,16 @@ class CheckpointJudge:
         if self.initial is None or self.reference is None:
             return
         for trial, (arm, path) in list(self.pending.items()):
-            report = self.lab.comparer.compare(self.initial, self.reference, path)
+            del self.pending[trial]
+            try:
+                report = self.lab.comparer.compare(self.initial, self.reference, path)
+            except CompareError as error:
+                self.trouble = f"the checkpoints could not be compared: {error}"
+                self.lab.runner.discard_file(path)
+                continue
             if vault.get(f"compared/{trial}") is None:
                 vault.put(f"compared/{trial}", report.model_dump(mode="json"))
             self._store(trial, arm, report)
-            del self.pending[trial]
             if self.validate and arm == "candidate" and self.validated is None:
                 self.validated = path
             else:

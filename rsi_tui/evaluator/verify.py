@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
 
 from scipy import stats
@@ -21,7 +22,7 @@ from rsi_tui.evaluator.eprocess import BlockPlan as VerificationPlan
 from rsi_tui.evaluator.eprocess import EProcess, choose_plan, draw_order
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
-from rsi_tui.evaluator.validation import judge_validation
+from rsi_tui.evaluator.validation import HiddenValidation, ValidationError, judge_validation
 from rsi_tui.journal.events import VerdictReached
 from rsi_tui.journal.facts import (
     BlockFacts,
@@ -240,7 +241,7 @@ def validate_pair(lab: Lab, step: str, purpose: str, judge: CheckpointJudge) -> 
             known = {
                 "incumbent": _finite(holdout.loss(judge.reference)),
                 "twin": _finite(holdout.loss(judge.twin)) if judge.twin is not None else None,
-                "candidate": _finite(holdout.loss(judge.validated)),
+                "candidate": _loss_or_worst(holdout, judge.validated),
             }
             lab.vault.put(key, known)
     judge.dispose()
@@ -249,6 +250,14 @@ def validate_pair(lab: Lab, step: str, purpose: str, judge: CheckpointJudge) -> 
     twin = known["twin"]
     rounding = abs(twin - known["incumbent"]) if twin is not None else 0.0
     return {first: judge_validation(known["candidate"], known["incumbent"], rounding)}
+
+
+def _loss_or_worst(holdout: HiddenValidation, checkpoint: Path) -> float:
+    """A candidate whose checkpoint can't be validated has the worst of losses."""
+    try:
+        return _finite(holdout.loss(checkpoint))
+    except ValidationError:
+        return _finite(math.inf)
 
 
 def _finite(loss: float) -> float:

@@ -76,6 +76,9 @@ class Opened:
     """sentences for the person: what was left out, what this machine lacks"""
 
 
+COMPARER_MEMORY = 8 * 2**30
+"""limit of the worker that compares checkpoints: three of them, in double precision one tensor at a time"""
+
 Listen = Callable[[Sequence[Event]], Callable[[Event], None]]
 """given the events so far, what is to be told of each new one"""
 
@@ -276,6 +279,7 @@ def open_comparer(launcher: LocalLauncher, paths: CampaignPaths, key: str) -> Up
         ),
         env={"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"},
         timeout_s=0.0,
+        memory_limit_bytes=COMPARER_MEMORY,
     )
     return UpdateComparer(lambda: launcher.open_worker(spec), key)
 

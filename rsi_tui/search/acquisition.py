@@ -18,7 +18,11 @@ class Choice:
     value: float
     """expected log improvement x P(fits), per relative second"""
     improvement: float
+    """expected fall of log time, counting only falls"""
     fits: float
+    """P(peak memory within the limit)"""
+    chance: float
+    """P(faster by more than the practical margin)"""
     words: str
 
 
@@ -41,16 +45,17 @@ def probability_fits(parent_peak: int | None, memory: float, limit: int) -> floa
     return normal_cdf((math.log(limit / parent_peak) - memory) / MEMORY_SD)
 
 
-def score(estimate: Estimate, parent_peak: int | None, limit: int) -> Choice:
-    """Score a change; its cost is the run time it is expected to have."""
+def score(estimate: Estimate, parent_peak: int | None, limit: int, margin: float) -> Choice:
+    """Score a change; its cost is the run time it is expected to have, `margin` the practical one (fraction)."""
     improvement = expected_improvement(estimate.time, estimate.time_sd)
     fits = probability_fits(parent_peak, estimate.memory, limit)
     cost = math.exp(estimate.time)
+    chance = normal_cdf((math.log1p(-margin) - estimate.time) / estimate.time_sd)
     words = (
         f"expected {percent(estimate.time)} of step time, give or take {100 * estimate.time_sd:.0f} points, "
-        f"fits with probability {fits:.2f}"
+        f"fits with probability {fits:.2f}, matters with probability {chance:.2f}"
     )
-    return Choice(improvement * fits / cost, improvement, fits, words)
+    return Choice(improvement * fits / cost, improvement, fits, chance, words)
 
 
 def percent(log_ratio: float) -> str:

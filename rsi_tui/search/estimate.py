@@ -16,7 +16,7 @@ from rsi_tui.contract.model import KnobValue
 from rsi_tui.minds.protocol import Attempt, PastEffect
 from rsi_tui.techniques.base import Effect
 
-PRIOR_SD = {"low": 0.10, "medium": 0.06, "high": 0.03}
+PRIOR_SD = {"low": 0.06, "medium": 0.04, "high": 0.02}
 """standard deviation of a prediction's error on log time, by its stated confidence"""
 FAILED = ("failed", "invalid", "off_direction")
 

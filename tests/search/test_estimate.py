@@ -69,8 +69,8 @@ def test_what_will_not_fit_scores_low() -> None:
     assert probability_fits(900, math.log(2), limit) < 0.01
     assert probability_fits(300, math.log(2), limit) > 0.99
     assert probability_fits(None, 5.0, limit) == 1.0
-    roomy = score(estimate(("sdpa",), {}, PREDICTED, [], 0.02), 100, limit)
-    tight = score(estimate(("sdpa",), {}, PREDICTED, [], 0.02), 1400, limit)
+    roomy = score(estimate(("sdpa",), {}, PREDICTED, [], 0.02), 100, limit, 0.005)
+    tight = score(estimate(("sdpa",), {}, PREDICTED, [], 0.02), 1400, limit, 0.005)
     assert tight.value < 0.1 * roomy.value
 
 

@@ -12,6 +12,10 @@ from rsi_tui.techniques.base import Change, Situation, Technique
 from rsi_tui.techniques.registry import applicable
 
 
+MIN_CHANCE = 0.2
+"""a change that is less likely than this to matter is not worth a screening batch"""
+
+
 @dataclass(frozen=True)
 class Option:
     """One technique that could be tried now."""
@@ -23,7 +27,7 @@ class Option:
 
 
 def options(brief: Brief, start: CandidateFacts, start_peak: int | None) -> list[Option]:
-    """Untried techniques that change something here and did not fail before, best first."""
+    """Untried techniques that may well make a difference here and did not fail before, best first."""
     situation = Situation(brief.sources, brief.contract, brief.profile, start.knobs)
     found = []
     for technique, change, effect in applicable(situation):
@@ -32,6 +36,8 @@ def options(brief: Brief, start: CandidateFacts, start_peak: int | None) -> list
         expected = estimate((technique.id,), change.knobs, effect, brief.past, brief.noise_scale)
         if expected.failed_before:
             continue
-        choice = score(expected, start_peak, brief.contract.launch.memory_limit_bytes)
-        found.append(Option(technique, change, expected, choice))
+        contract = brief.contract
+        choice = score(expected, start_peak, contract.launch.memory_limit_bytes, contract.objective.margin)
+        if choice.chance >= MIN_CHANCE:
+            found.append(Option(technique, change, expected, choice))
     return sorted(found, key=lambda option: -option.choice.value)
