@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
+import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -83,10 +86,20 @@ def run(
     if as_json:
         print(json.dumps(campaign_summary(view), indent=2))
     elif ended.report is None:
-        print(f"Stopped. Nothing finished is lost; go on with: rsi run {workload} {_preset(preset)}--resume")
+        print(f"Stopped. Nothing finished is lost; go on with: {_how_called()} run {workload} {_preset(preset)}--resume")
     else:
-        print(final_summary(view, ended.report, "rsi"))
+        print(final_summary(view, ended.report, f"{_how_called()} attach {ended.campaign}"))
     raise typer.Exit(ended.exit_code)
+
+
+def _how_called() -> str:
+    """The command as this person can type it again: by its path where that was given, with RSI_HOME where set."""
+    home = f"RSI_HOME={shlex.quote(os.environ['RSI_HOME'])} " if os.environ.get("RSI_HOME") else ""
+    called, found = Path(sys.argv[0]).absolute(), shutil.which("rsi")
+    if found is not None and Path(found).absolute() == called:
+        return f"{home}rsi"
+    near = called.is_relative_to(Path.cwd())
+    return home + shlex.quote(str(called.relative_to(Path.cwd()) if near else called))
 
 
 def _preset(preset: str) -> str:

@@ -215,7 +215,7 @@ def kept(view: CampaignView) -> Text:
         text.append(f"+ {pages.candidate_line(view, known)}\n", "green")
         for member in known.facts.members:
             if member in view.candidates:
-                content = words.contents(view.candidates[member].facts.techniques, view.changed_knobs(member))
+                content = words.contents(*view.own_change(member))
                 text.append(f"  {member} {words.one_line(content)}, unproven alone\n", "dim")
     if not text.plain:
         promising = [c for c in view.candidates.values() if c.screen is not None and c.screen.promoted and c.verdict is None]

@@ -206,7 +206,7 @@ def _adopted_lines(view: CampaignView) -> Iterator[tuple[str, str]]:
     for member in best.facts.members:
         known = view.candidates.get(member)
         if known is not None and known.screen is not None and known.screen.log_ratio is not None:
-            what = words.contents(known.facts.techniques, view.changed_knobs(member))
+            what = words.contents(*view.own_change(member))
             yield "", f"  {member} {what}: {words.change(known.screen.log_ratio)} in screening, unproven alone"
 
 

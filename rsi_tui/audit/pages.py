@@ -160,9 +160,16 @@ def outcome_words(view: CampaignView, candidate: CandidateView) -> str:
 
 def candidate_line(view: CampaignView, candidate: CandidateView) -> str:
     """One line on a candidate: id, contents, outcome."""
-    label = "bundle of " + ", ".join(candidate.facts.members) if candidate.is_bundle else ""
-    content = words.contents(candidate.facts.techniques, view.changed_knobs(candidate.id))
-    return words.one_line(f"{candidate.id} {label or content}: {outcome_words(view, candidate)}")
+    return words.one_line(f"{candidate.id} {change_words(view, candidate)}: {outcome_words(view, candidate)}")
+
+
+def change_words(view: CampaignView, candidate: CandidateView) -> str:
+    """What a candidate changes: 'sdpa', 'bundle of c1, c2', 'fused-adamw on top of c4'."""
+    parent = candidate.facts.parent or ORIGINAL
+    base = "" if parent == ORIGINAL else f" on top of {parent}"
+    if candidate.is_bundle:
+        return f"bundle of {', '.join(candidate.facts.members)}{base}"
+    return words.contents(*view.own_change(candidate.id)) + base
 
 
 def _direction_lines(view: CampaignView, known: DirectionView) -> list[str]:

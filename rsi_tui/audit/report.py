@@ -113,8 +113,8 @@ def _campaign(view: CampaignView, created: ev.CampaignCreated) -> dict[str, Any]
         "contract_hash": created.contract_hash,
         "contract": created.contract,
         "folder": created.folder,
-        "ordinal": created.ordinal,
-        "alpha": created.alpha,
+        "ordinal": view.granted.ordinal if view.granted else None,
+        "alpha": view.granted.alpha if view.granted else None,
         "version": created.version,
     }
 
@@ -180,7 +180,7 @@ def _attempt(view: CampaignView, known: CandidateView) -> dict[str, Any]:
     return {
         "candidate": known.id,
         "hypothesis": round_.hypothesis.statement if round_ else ("bundle of " + ", ".join(known.facts.members) if known.is_bundle else ""),
-        "contents": words.contents(known.facts.techniques, view.changed_knobs(known.id)),
+        "contents": words.contents(*view.own_change(known.id)),
         "predicted": predicted,
         "screened": known.screen.log_ratio if known.screen else None,
         "result": result_word(known),

@@ -54,9 +54,6 @@ class CampaignCreated(Fact):
     """what isolates a trial here, one sentence"""
     host: dict[str, str]
     """hardware and software fingerprint"""
-    ordinal: int
-    """this is the k-th campaign or evaluation on the workload; sets its alpha"""
-    alpha: float
     version: str
 
 
@@ -228,7 +225,10 @@ class EngineStarted(Fact):
 
 
 class AlphaGranted(Fact):
-    """Home journal: the k-th campaign or evaluation on a workload drew its error probability."""
+    """The k-th campaign or evaluation on a workload drew its error probability.
+
+    In the home's journal, whose count it is, and in the campaign's own, once the program was seen to run.
+    """
 
     type: Literal["alpha_granted"] = "alpha_granted"
     workload_key: str

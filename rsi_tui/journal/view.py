@@ -149,6 +149,8 @@ class CampaignView:
     open_block: ev.BlockOpened | None = None
     void_blocks: dict[str, str] = field(default_factory=dict)
     claim: ClaimFacts | None = None
+    granted: ev.AlphaGranted | None = None
+    """the error probability that this campaign may spend"""
     retrievals: list[RetrievalView] = field(default_factory=list)
     people: list[tuple[str, ev.PersonActed]] = field(default_factory=list)
     search_ended: str = ""
@@ -242,6 +244,17 @@ class CampaignView:
         defaults = self.defaults
         known = self.candidates.get(candidate)
         return {k: v for k, v in known.facts.knobs.items() if defaults.get(k) != v} if known else {}
+
+    def own_change(self, candidate: str) -> tuple[tuple[str, ...], dict[str, KnobValue]]:
+        """What a candidate changes in its parent: techniques, and knobs with their new value."""
+        known = self.candidates.get(candidate)
+        if known is None:
+            return (), {}
+        parent = self.candidates.get(known.facts.parent or ORIGINAL)
+        below = parent.facts.techniques if parent else ()
+        before = parent.facts.knobs if parent else self.defaults
+        added = tuple(technique for technique in known.facts.techniques if technique not in below)
+        return added, {name: value for name, value in known.facts.knobs.items() if before.get(name) != value}
 
     def seconds_of(self, candidate: str) -> float:
         """Trial time spent on a candidate's own runs."""
@@ -433,6 +446,9 @@ class CampaignView:
         if body.verdict.candidate in self._verdict_order:
             self._verdict_order.remove(body.verdict.candidate)
         self._verdict_order.append(body.verdict.candidate)
+
+    def _on_alpha_granted(self, body: ev.AlphaGranted, at: str) -> None:
+        self.granted = body
 
     def _on_claimed(self, body: ev.Claimed, at: str) -> None:
         self.claim = body.claim

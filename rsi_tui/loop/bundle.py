@@ -26,7 +26,8 @@ def prove_bundle(ctx: Context) -> None:
         if candidate is None:
             members = members[:-1]
             continue
-        gain = -sum(a.screen.log_ratio or 0.0 for a in members if a.screen)
+        inside = candidate.members or (candidate.id,)
+        gain = -sum(a.screen.log_ratio or 0.0 for a in members if a.screen and a.candidate.id in inside)
         verdict = verify(ctx, candidate, gain)
         if verdict.verdict not in ("failed", "invalid") or len(members) == 1:
             return

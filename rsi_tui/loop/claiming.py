@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rsi_tui.journal.facts import AttributionFacts, CandidateFacts, ClaimFacts
 from rsi_tui.loop.context import Context
-from rsi_tui.loop.joining import added_techniques
 from rsi_tui.search.estimate import same_change
 
 
@@ -19,7 +18,7 @@ def attribute(ctx: Context, stack: CandidateFacts) -> tuple[AttributionFacts, ..
     explained: set[str] = set()
     for attempt in ctx.memory.attempts.values():
         member = attempt.candidate
-        added = added_techniques(ctx, member)
+        added = ctx.memory.added(member)
         if member.members or attempt.screen is None or attempt.screen.log_ratio is None:
             continue
         if not added or not set(added) <= set(stack.techniques):

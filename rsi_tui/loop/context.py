@@ -13,7 +13,7 @@ from rsi_tui.errors import RsiError
 from rsi_tui.evaluator.ledger import AlphaLedger
 from rsi_tui.evaluator.service import Evaluator, Interrupted
 from rsi_tui.journal.commands import take_commands
-from rsi_tui.journal.events import CampaignCreated, PersonActed, StateChanged
+from rsi_tui.journal.events import AlphaGranted, CampaignCreated, PersonActed, StateChanged
 from rsi_tui.journal.facts import CandidateFacts, NoiseFacts, ProfileFacts
 from rsi_tui.journal.steps import Steps
 from rsi_tui.locations import CampaignPaths
@@ -41,7 +41,8 @@ class Context:
     steps: Steps
     mind: Mind
     evaluator: Evaluator
-    ledger: AlphaLedger
+    draw_alpha: Callable[[], AlphaGranted]
+    """draws this campaign's error probability from the workload's ledger"""
     memory: Memory
     recall: Callable[[ProfileFacts, int], Memories]
     """what the library says, given the profile and the number of directions so far"""
@@ -50,6 +51,8 @@ class Context:
     """monotonic time at which the hours are used up"""
     profile: ProfileFacts | None = None
     noise: NoiseFacts | None = None
+    drawn: AlphaLedger | None = None
+    """shares of the error probability, once it was drawn"""
     out_of_time: bool = False
     _sources: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -59,6 +62,19 @@ class Context:
             files = self.mirror.read_files(commit, self.contract.editable)
             self._sources[commit] = {path: text for path, text in files.items() if in_scope(self.contract, path)}
         return self._sources[commit]
+
+    @property
+    def ledger(self) -> AlphaLedger:
+        """The shares of error probability; only after the baseline."""
+        if self.drawn is None:
+            raise RuntimeError("a verification is asked for before its error probability was drawn")
+        return self.drawn
+
+    def open_ledger(self) -> float:
+        """Draw the error probability once; returns the whole of it."""
+        granted = self.steps.once("alpha", AlphaGranted, self.draw_alpha)
+        self.drawn = AlphaLedger(granted.alpha, self.contract.proof.max_verifications)
+        return granted.alpha
 
     @property
     def candidates_left(self) -> int:

@@ -6,6 +6,7 @@ SIGINT and SIGTERM end the running trial and the process; everything recorded st
 
 from __future__ import annotations
 
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -15,12 +16,12 @@ from pathlib import Path
 from types import FrameType
 
 from rsi_tui.audit.report import render_report
-from rsi_tui.errors import BudgetError
+from rsi_tui.errors import BudgetError, ContractError
 from rsi_tui.evaluator.service import Interrupted
 from rsi_tui.journal.chain import read_events
 from rsi_tui.journal.view import CampaignView
 from rsi_tui.locations import CampaignPaths, Home
-from rsi_tui.loop.outer import run_campaign
+from rsi_tui.loop.outer import enter, run_campaign
 from rsi_tui.loop.setup import Listen, Opened, Request, open_campaign, silent
 from rsi_tui.minds.protocol import Mind
 
@@ -64,6 +65,9 @@ def _carry(home: Home, opened: Opened) -> Ended:
         finished = True
     except Interrupted:
         return Ended(campaign, "interrupted", None, 1)
+    except ContractError as error:
+        _give_up(opened, str(error))
+        raise
     finally:
         ctx.evaluator.close(finished=finished)
     report = write_report(ctx.paths)
@@ -71,6 +75,17 @@ def _carry(home: Home, opened: Opened) -> Ended:
     if ctx.out_of_time:
         raise BudgetError(f"The hours ran out before the claim; what was found lies in {report}.")
     return Ended(campaign, state, report, 0)
+
+
+def _give_up(opened: Opened, reason: str) -> None:
+    """The program does not do what its contract says: forget a campaign that measured nothing, else end it."""
+    ctx = opened.context
+    if ctx.profile is None:
+        opened.writer.close()
+        for folder in (ctx.paths.root, ctx.paths.evaluator):
+            shutil.rmtree(folder, ignore_errors=True)
+    else:
+        enter(ctx, "stopped", reason)
 
 
 def write_report(paths: CampaignPaths) -> Path:

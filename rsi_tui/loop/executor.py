@@ -21,6 +21,8 @@ from rsi_tui.journal.facts import CandidateFacts, HypothesisFacts
 from rsi_tui.loop.context import Context
 from rsi_tui.minds.protocol import ChangeAnswer, ExecutorBrief, HypothesisAnswer
 from rsi_tui.repo.patch import apply_diff, normalised_diff_hash
+from rsi_tui.techniques.base import Situation
+from rsi_tui.techniques.registry import get
 
 
 @dataclass
@@ -123,7 +125,7 @@ def assemble(
         commit=commit,
         base=base,
         parent=parent.id,
-        techniques=tuple(dict.fromkeys((*parent.techniques, *answer.techniques))),
+        techniques=stacked(ctx, parent, answer.techniques, knobs),
         knobs=knobs,
         affects=tuple(sorted(affects)),
         members=members,
@@ -132,6 +134,24 @@ def assemble(
     )
     _check_duplicates(ctx, candidate, parent)
     return CandidateBuilt(candidate=candidate, hypothesis=hypothesis, direction=direction, diff=diff)
+
+
+def stacked(
+    ctx: Context, parent: CandidateFacts, added: tuple[str, ...], knobs: Mapping[str, KnobValue]
+) -> tuple[str, ...]:
+    """The techniques of a candidate: its parent's without those that the new ones undo, then the new ones.
+
+    A stack must be one that can be applied anew to the original, since that is how it is reproduced.
+    """
+    original = Situation(ctx.sources(ctx.evaluator.original.commit), ctx.usable, ctx.profile, ctx.contract.defaults)
+    excluded = {other for id in added for other in get(id, ctx.contract).conflicts}
+    kept = []
+    for id in parent.techniques:
+        technique = get(id, ctx.contract)
+        undone = any(knobs.get(name) != value for name, value in technique.apply(original).knobs.items())
+        if id not in excluded and not set(technique.conflicts) & set(added) and not undone:
+            kept.append(id)
+    return tuple(dict.fromkeys((*kept, *added)))
 
 
 def _apply(before: Mapping[str, str], answer: ChangeAnswer) -> dict[str, str]:

@@ -24,13 +24,9 @@ def join(
     known = ctx.steps.find(step)
     if known is None:
         try:
+            answer, joined = merged(ctx, parent, members)
             known = assemble(
-                ctx,
-                parent=parent,
-                answer=merged(ctx, parent, members),
-                hypothesis="",
-                direction=direction,
-                members=tuple(member.id for member in members),
+                ctx, parent=parent, answer=answer, hypothesis="", direction=direction, members=tuple(joined)
             )
         except (Refusal, PatchError) as error:
             reason = error.reason if isinstance(error, Refusal) else str(error)
@@ -42,29 +38,25 @@ def join(
     return known.candidate
 
 
-def merged(ctx: Context, parent: CandidateFacts, members: list[CandidateFacts]) -> ChangeAnswer:
-    """The changes of all members as one answer to be applied to the parent."""
+def merged(ctx: Context, parent: CandidateFacts, members: list[CandidateFacts]) -> tuple[ChangeAnswer, list[str]]:
+    """The changes of the members as one answer to be applied to the parent, and the ids of those that are in it."""
     situation = Situation(ctx.sources(parent.commit), ctx.usable, ctx.profile, parent.knobs)
-    wanted = tuple(t for member in members for t in added_techniques(ctx, member) if t not in parent.techniques)
+    wanted = tuple(t for member in members for t in ctx.memory.added(member) if t not in parent.techniques)
     techniques, change = applied_together(wanted, situation)
     sources = dict(situation.sources) | dict(change.sources)
-    for member in members:
-        if not added_techniques(ctx, member):
+    joined = [member for member in members if set(ctx.memory.added(member)) <= set(techniques)]
+    for member in joined:
+        if not ctx.memory.added(member):
             sources |= {p: t for p, t in apply_diff(sources, own_diff(ctx, member)).items() if t is not None}
     knobs = dict(change.knobs)
-    for member in members:
+    for member in joined:
         before = ctx.memory.candidate(member.parent or "original").knobs
         for name, value in member.knobs.items():
             if before.get(name) != value:
                 knobs.setdefault(name, value)
-    affects = {effect for member in members for effect in member.affects}
-    return ChangeAnswer(sources=sources, knobs=knobs, affects=tuple(sorted(affects)), techniques=techniques)
-
-
-def added_techniques(ctx: Context, member: CandidateFacts) -> tuple[str, ...]:
-    """Techniques that a candidate added to its parent."""
-    below = ctx.memory.candidate(member.parent or "original").techniques
-    return tuple(technique for technique in member.techniques if technique not in below)
+    affects = {effect for member in joined for effect in member.affects}
+    answer = ChangeAnswer(sources=sources, knobs=knobs, affects=tuple(sorted(affects)), techniques=techniques)
+    return answer, [member.id for member in joined]
 
 
 def own_diff(ctx: Context, member: CandidateFacts) -> str:

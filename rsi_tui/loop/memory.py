@@ -53,7 +53,13 @@ class Memory:
             screen=None,
             verdict=None,
             review=None,
+            added=self.added(candidate),
         )
+
+    def added(self, candidate: CandidateFacts) -> tuple[str, ...]:
+        """Techniques that a candidate added to its parent."""
+        below = self.candidate(candidate.parent or ORIGINAL).techniques
+        return tuple(technique for technique in candidate.techniques if technique not in below)
 
     def reviewed(self, review: ReviewFacts) -> None:
         self.attempts[review.candidate] = replace(self.attempts[review.candidate], review=review)

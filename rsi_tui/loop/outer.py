@@ -19,7 +19,7 @@ def run_campaign(ctx: Context) -> State:
     enter(ctx, "contracted")
     ctx.profile = ctx.evaluator.profile()
     ctx.heed_people()
-    ctx.noise = ctx.evaluator.calibrate(ctx.created.alpha).noise
+    ctx.noise = ctx.evaluator.calibrate(ctx.open_ledger()).noise
     enter(ctx, "baselined")
     enter(ctx, "searching")
     try:

@@ -26,7 +26,7 @@ from rsi_tui.contract.scope import in_scope
 from rsi_tui.errors import UsageError
 from rsi_tui.evaluator.compare import UpdateComparer
 from rsi_tui.evaluator.lab import Lab
-from rsi_tui.evaluator.ledger import AlphaLedger, campaign_alpha
+from rsi_tui.evaluator.ledger import campaign_alpha
 from rsi_tui.evaluator.service import Evaluator
 from rsi_tui.evaluator.trial import TrialRunner
 from rsi_tui.evaluator.validation import HiddenValidation
@@ -113,7 +113,7 @@ def open_campaign(
     writer = JournalWriter.open(paths.journal)
     steps = Steps(_Announcing(writer, listen(writer.events)), writer.events)
     created = steps.once(
-        "created", CampaignCreated, lambda: _created(home, request, id, contract, mirror, launcher)
+        "created", CampaignCreated, lambda: _created(request, id, contract, mirror, launcher)
     )
     steps.append(EngineStarted(pid=os.getpid(), resumed=request.resume))
     cancel = threading.Event()
@@ -129,7 +129,7 @@ def open_campaign(
         steps=steps,
         mind=mind,
         evaluator=Evaluator(lab),
-        ledger=AlphaLedger(created.alpha, contract.proof.max_verifications),
+        draw_alpha=lambda: grant_alpha(home, created.workload_key, created.campaign, campaign_alpha),
         memory=Memory(lab.original),
         recall=recall,
         cancel=cancel,
@@ -197,12 +197,11 @@ def _resumable(home: Home, mirror: Mirror, contract: Contract) -> str:
 
 
 def _created(
-    home: Home, request: Request, id: str, contract: Contract, mirror: Mirror, launcher: LocalLauncher
+    request: Request, id: str, contract: Contract, mirror: Mirror, launcher: LocalLauncher
 ) -> CampaignCreated:
     host = fingerprint()
     python = Path(resolve_python(contract))
     host = {**host, "software": f"{host['software']}, torch {torch_version(python)}"}
-    grant = grant_alpha(home, mirror.key, id, campaign_alpha)
     statistical = contract.invariants.weights == "statistical"
     trust = "C" if launcher.trust_cap() == "C" else "B" if statistical else "A"
     return CampaignCreated(
@@ -222,8 +221,6 @@ def _created(
         trust=trust,
         sandbox=launcher.describe(),
         host=host,
-        ordinal=grant.ordinal,
-        alpha=grant.alpha,
         version=__version__,
     )
 

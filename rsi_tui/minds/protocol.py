@@ -35,8 +35,8 @@ class Attempt:
     screen: ScreenFacts | None
     verdict: VerdictFacts | None
     review: ReviewFacts | None
-    refused: str = ""
-    """why it never ran; '' when it did"""
+    added: tuple[str, ...] = ()
+    """techniques that it added to its parent"""
 
 
 @dataclass(frozen=True)

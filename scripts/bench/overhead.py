@@ -34,7 +34,7 @@ def measure(pairs: int) -> CampaignView:
         opened = open_campaign(home, request, mind_named("builtin"), aa_pairs=pairs)
         try:
             opened.context.evaluator.profile()
-            opened.context.evaluator.calibrate(opened.context.created.alpha)
+            opened.context.evaluator.calibrate(opened.context.open_ledger())
         finally:
             opened.context.evaluator.close(finished=True)
             opened.writer.close()

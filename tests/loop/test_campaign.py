@@ -48,7 +48,7 @@ def test_a_campaign_over_patches_that_change_nothing_adopts_nothing(tmp_path: Pa
     assert ended.state == "finished"
     assert len(bodies(events, CandidateBuilt)) >= 4
     assert len(bodies(events, Screened)) >= 1
-    assert view.adopted == []
+    assert view.adopted() == []
     assert view.claim is None
     assert not any(body.verdict.verdict in ("adopted", "invalid") for body in bodies(events, VerdictReached))
 
@@ -98,7 +98,7 @@ def test_a_real_gain_is_proven_and_a_second_campaign_starts_from_it(tmp_path: Pa
     first = run(home, Request(workload, preset="quick", candidates=3), BuiltinMind())
     view, events = view_of(home, first.campaign)
     assert view.claim is not None, [v.verdict for v in bodies(events, VerdictReached)]
-    assert view.claim.proven and view.claim.speedup.low > 1
+    assert view.claim.proven and view.claim.speedup is not None and view.claim.speedup.low > 1
     second = run(home, Request(workload, preset="quick", candidates=3), BuiltinMind())
     again, events = view_of(home, second.campaign)
     assert again.claim is not None and again.claim.proven

@@ -172,7 +172,7 @@ def _created(campaign: str, folder: str) -> Iterator[Fact]:
         contract=held.model_dump(mode="json"), base_commit=BASE, preset="quick", mind="builtin", seed=0, max_candidates=8,
         trust="A", sandbox="bubblewrap: own mount, pid, ipc and network namespace, uid nobody, memory limit by cgroup",
         host={"cpu": "Xeon Platinum 8488C", "cores": "2", "memory": "7.6 GiB", "torch": "2.13.0", "python": "3.11.2"},
-        ordinal=2, alpha=0.00152, version="0.1.0",
+        version="0.1.0",
     )  # fmt: skip
     yield ev.EngineStarted(pid=4242, resumed=False)
     yield ev.StateChanged(state="contracted")
@@ -205,6 +205,7 @@ def _baseline() -> Iterator[Fact]:
     for facts in runs:
         yield from _run(facts, of=16)
     yield ev.BlockClosed(block="b0", trials=runs)
+    yield ev.AlphaGranted(workload_key="dense-single-77ab", ordinal=2, alpha=0.00152, campaign="story")
     yield ev.Calibrated(
         noise=NoiseFacts(
             pair_scale=0.0243, run_cv=0.017, pairs=8, differences=(0.01, -0.02, 0.03, -0.01, 0.0, 0.02, -0.03, 0.01),

@@ -77,7 +77,7 @@ def _proven_before(brief: DirectorBrief) -> PastEffect | None:
     ]
     if not proven or any(d.evidence and d.evidence[0] in {e.record for e in proven} for d in brief.open_or_closed):
         return None
-    return min(proven, key=lambda effect: (effect.log_ratio or 0.0) * effect.fit)
+    return min(proven, key=lambda effect: whole_effect(effect, brief.past) * effect.fit)
 
 
 def whole_stack(past: PastEffect) -> tuple[str, ...]:
@@ -85,10 +85,24 @@ def whole_stack(past: PastEffect) -> tuple[str, ...]:
     return (*past.stack, *(t for t in past.techniques if t not in past.stack))
 
 
+def whole_effect(past: PastEffect, all_past: tuple[PastEffect, ...]) -> float:
+    """Log-ratio of a past candidate to the original, along the proven candidates of its campaign that it stands on."""
+    total = past.log_ratio or 0.0
+    if not past.stack:
+        return total
+    campaign = past.record.split("/")[0]
+    for below in all_past:
+        same = below.record.split("/")[0] == campaign and below.verdict == "adopted" and below.record != past.record
+        if same and set(whole_stack(below)) == set(past.stack):
+            return total + whole_effect(below, tuple(p for p in all_past if p is not past))
+    return total
+
+
 def _reproduce(brief: DirectorBrief, past: PastEffect) -> DirectionAnswer:
     techniques = whole_stack(past)
     parts = [*techniques, *(f"{name}={value}" for name, value in past.knobs.items())]
-    gain = -math.expm1(past.log_ratio or 0.0)
+    effect = whole_effect(past, brief.past)
+    gain = -math.expm1(effect)
     return DirectionAnswer(
         question="Does what an earlier campaign proved on this workload hold here and now?",
         layer="kernel",
@@ -96,7 +110,7 @@ def _reproduce(brief: DirectorBrief, past: PastEffect) -> DirectionAnswer:
         start=ORIGINAL,
         techniques=techniques,
         reason=(
-            f"The library holds {past.record}, adopted with a step time {percent(past.log_ratio or 0.0)} "
+            f"The library holds {past.record}, adopted with a step time {percent(effect)} "
             f"({', '.join(parts)}), under conditions that fit by {past.fit:.2f}: proven changes are tried first."
         ),
         expected_gain=gain,

@@ -55,7 +55,7 @@ class BuiltinMind:
         """Prediction against outcome of each attempt, in one or two sentences."""
         told = []
         for attempt in brief.attempts:
-            name = ", ".join(attempt.candidate.techniques) or attempt.candidate.id
+            name = ", ".join(attempt.added) or attempt.candidate.id
             screen = attempt.screen
             if screen is not None and screen.log_ratio is not None:
                 told.append(f"{name} {percent(screen.log_ratio)} (predicted {percent(attempt.predicted_time)})")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rsi_tui.journal.facts import ORIGINAL, CandidateFacts
-from rsi_tui.minds.builtin.director import whole_stack
+from rsi_tui.minds.builtin.director import whole_effect, whole_stack
 from rsi_tui.minds.builtin.pool import Option, options
 from rsi_tui.minds.protocol import Attempt, CloseDirection, HypothesisAnswer, SelectorBrief
 from rsi_tui.search.acquisition import percent
@@ -22,12 +22,13 @@ def select(brief: SelectorBrief) -> HypothesisAnswer | CloseDirection:
         return CloseDirection(f"its budget of {direction.budget} candidates is used up")
     past = next((p for p in brief.past if direction.evidence and p.record == direction.evidence[0]), None)
     if past is not None and past.verdict == "adopted" and past.same_workload and direction.budget == 1:
+        effect = whole_effect(past, brief.past)
         return HypothesisAnswer(
             parent=ORIGINAL,
-            statement=f"The change proven as {past.record} makes a step {percent(past.log_ratio or 0.0)} here as well.",
+            statement=f"The change proven as {past.record} makes a step {percent(effect)} here as well.",
             techniques=whole_stack(past),
             knobs=past.knobs,
-            predicted_time=past.log_ratio or 0.0,
+            predicted_time=effect,
             predicted_memory=0.0,
             refuted_by="a verification that does not prove it",
             evidence=(past.record,),
