@@ -11,7 +11,7 @@ from rsi_tui.search.estimate import Estimate, estimate, tried_here
 from rsi_tui.techniques.base import Change, Situation, Technique
 from rsi_tui.techniques.registry import applicable
 
-MIN_CHANCE = 0.2
+MIN_CHANCE = 0.3
 """a change that is less likely than this to matter is not worth a screening batch"""
 
 
