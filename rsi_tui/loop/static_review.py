@@ -12,12 +12,13 @@ import io
 import tokenize
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rsi_tui.contract.model import Contract
 from rsi_tui.journal.facts import FindingFacts
 from rsi_tui.loop.review_rules import comparison, escapes, learning
 from rsi_tui.loop.review_rules.files import Changed, paths
-from rsi_tui.loop.review_rules.source import Suspect, parse
+from rsi_tui.loop.review_rules.source import Program, Suspect, parse
 
 SCANS = (*escapes.SCANS, *learning.SCANS)
 MOST_FINDINGS = 200
@@ -52,12 +53,19 @@ def review_diff(
                 known[suspect.identity] -= 1
             else:
                 found.append(_fact(suspect))
-    if not new.broken:  # a file that does not parse is not a file whose calls were removed
-        for compare in comparison.COMPARISONS:
-            found += [_fact(s) for s in compare(old, new)]
+    # A file that parses on one side only is not a file whose calls came or went: it is left out of both.
+    one_sided = {*old.broken, *new.broken}
+    old, new = _without(old, one_sided), _without(new, one_sided)
+    for compare in comparison.COMPARISONS:
+        found += [_fact(s) for s in compare(old, new)]
     order = ("exploit", "scope", "off_direction", "warning")
     unique = sorted(dict.fromkeys(found), key=lambda f: (order.index(f.severity), f.path, f.line, f.rule))
     return tuple(unique[:MOST_FINDINGS])
+
+
+def _without(program: Program, left_out: set[str]) -> Program:
+    """The program without some files, which other files may still import."""
+    return replace(program, sources=tuple(s for s in program.sources if s.path not in left_out)) if left_out else program
 
 
 def _fact(suspect: Suspect) -> FindingFacts:

@@ -403,6 +403,22 @@ def test_code_that_does_not_parse_is_a_warning_and_no_crash() -> None:
     assert {(f.rule, f.severity) for f in review_diff(MODULES, after, None, contract())} == {("unreadable", "warning")}
 
 
+@pytest.mark.parametrize("broken_before", [True, False], ids=["broken before", "broken by the change"])
+def test_a_file_that_does_not_parse_hides_no_other_file(broken_before: bool) -> None:
+    before = {**MODULES, "other.py": "def f(:\n" if broken_before else "x = 1\n"}
+    cheated = changed("M", ("learning_rate = 1e-3", "learning_rate = 2e-3"))
+    after = {**cheated, "other.py": "def f(:\n"}
+    found = [(f.rule, f.severity) for f in review_diff(before, after, None, contract())]
+    assert ("hyper_parameter", "exploit") in found
+    assert ("unreadable" in dict(found)) == (not broken_before)
+
+
+def test_a_file_that_parses_on_one_side_only_lost_no_calls() -> None:
+    for before, after in (({**MODULES, "train.py": "def main(:\n"}, MODULES), (MODULES, {**MODULES, "train.py": "def main(:\n"})):
+        rules = {f.rule for f in review_diff(before, after, None, contract())}
+        assert not rules & {"step_removed", "seed", "optimizer"}
+
+
 def test_bf16_is_pointed_out_where_the_contract_says_fp32() -> None:
     edits = next(es for name, _, es in HONEST if name == "bf16 autocast")
     assert [(f.rule, f.severity) for f in review("M", *edits, precision="fp32")] == [("precision", "warning")]
