@@ -90,8 +90,8 @@ def answer(case: Case) -> tuple[list[str], bool]:
         ReviewBrief(
             direction=direction, statement="", diff=make_diff(SOURCES, after), before=SOURCES, after=after,
             knobs_before=before_knobs, knobs_after={**before_knobs, **dict(case.knobs)}, contract=CONTRACT,
-        )  # fmt: skip
-    )
+        )
+    )  # fmt: skip
     return [f.severity for f in findings], said.on_direction
 
 
