@@ -187,8 +187,10 @@ def head(view: CampaignView, engine: int | None, width: int) -> tuple[Text, Text
         return Text("rsi"), Text(""), Text("")
     label = f"{words.one_line(view.workload, 24)}  {words.one_line(view.state_words, 30)}  trust {view.trust}  "
     facts = Text(label)
-    speedup = view.proven_speedup()
-    if speedup is None:
+    speedup, estimate = view.proven_speedup(), view.estimated_speedup()
+    if speedup is None and estimate is not None:
+        facts.append(f"adopted, {words.about(estimate).removesuffix(' faster')}, {'not claimed' if view.over else 'not yet claimed'}", "green")
+    elif speedup is None:
         facts.append("nothing proven" + ("" if view.over else " yet"))
     else:
         forms = (words.interval(speedup), words.short_interval(speedup), f"{words.times(speedup.estimate)} ({speedup.low:.2f}-{speedup.high:.2f})")

@@ -19,7 +19,6 @@ from rsi_tui.app.pager import Chooser, Confirm, Pager, ReportPager, page_text
 from rsi_tui.app.signals import leave_on_signals
 from rsi_tui.app.watch import JournalTail, LogTail, first_campaign
 from rsi_tui.audit import pages, reading
-from rsi_tui.audit.words import short_interval
 from rsi_tui.config import AppSettings, load_settings
 from rsi_tui.errors import RsiError
 from rsi_tui.journal.commands import Action, send_command
@@ -196,6 +195,5 @@ class RsiApp(App[None]):
 
 
 def _row(view: CampaignView) -> str:
-    speedup = view.proven_speedup()
-    proof = short_interval(speedup) if speedup is not None else "nothing proven"
+    proof = reading.short_speedup(view) or "nothing proven"
     return f"{view.id}  {view.workload}  {view.state_words}  {proof}  {view.started_at[:16].replace('T', ' ')} UTC"

@@ -133,7 +133,7 @@ def _judgement_lines(view: CampaignView, body: ev.Body) -> Iterator[tuple[str, s
                 yield style, f"  screened {pages.candidate_line(view, known)}"
     elif isinstance(body, ev.VerdictReached):
         verdict = body.verdict
-        speedup = f", {words.interval(verdict.speedup)}" if verdict.speedup else ""
+        speedup = f", {words.about(verdict.speedup.estimate)} (an estimate)" if verdict.speedup else ""
         style = _GREEN if verdict.verdict in _GOOD else _RED
         yield style, f"verdict on {verdict.candidate}: {verdict.verdict.replace('_', ' ')}{speedup}; {'; '.join(verdict.reasons)}"
     elif isinstance(body, ev.Claimed):

@@ -88,10 +88,9 @@ def campaign_page(view: CampaignView) -> Page:
 
 
 def _state_lines(view: CampaignView) -> list[str]:
-    speedup = view.proven_speedup()
     lines = [
         f"state: {view.state_words}, trust level {view.trust} ({words.TRUST_WORDS.get(view.trust, '')})",
-        f"speed-up: {speedup_words(view) if speedup else 'nothing proven yet' if not view.over else 'nothing was proven'}",
+        f"speed-up: {speedup_words(view) or ('nothing proven yet' if not view.over else 'nothing was proven')}",
     ]
     if best := view.best():
         lines.append(f"adopted: {best.id} ({words.contents(best.facts.techniques, view.changed_knobs(best.id))})")
@@ -104,13 +103,20 @@ def _state_lines(view: CampaignView) -> list[str]:
 
 
 def speedup_words(view: CampaignView) -> str:
-    """'1.93x faster (99 % interval 1.81 to 2.02), claimed on 8 fresh pairs'; '' when nothing is proven."""
+    """'1.93x faster (99 % interval 1.81 to 2.02), claimed on 8 fresh pairs'; before the claim an estimate that says so.
+
+    '' when nothing was adopted, or when the claim did not hold.
+    """
     speedup = view.proven_speedup()
-    if speedup is None:
-        return ""
-    if view.claim is not None:
+    if speedup is not None and view.claim is not None:
         return f"{words.interval(speedup)}, claimed on {words.plural(view.claim.pairs, 'fresh pair')}"
-    return f"{words.interval(speedup)}, by verification; not claimed yet"
+    estimate = view.estimated_speedup()
+    return "" if estimate is None else f"adopted, {words.about(estimate)} in verification; {claim_is_missing(view)}"
+
+
+def claim_is_missing(view: CampaignView) -> str:
+    """Why there is no interval, before a claim."""
+    return "it ended before the claim on fresh pairs" if view.over else "the claim follows on fresh pairs"
 
 
 def cost_words(view: CampaignView) -> str:
@@ -148,8 +154,8 @@ def round_words(view: CampaignView, known: RoundView) -> str:
 def outcome_words(view: CampaignView, candidate: CandidateView) -> str:
     """The last word on a candidate with its figure or its reason."""
     word = result_word(candidate).replace("_", " ")
-    if candidate.verdict is not None and candidate.verdict.speedup is not None:
-        return f"{word}: {words.short_interval(candidate.verdict.speedup)}"
+    if candidate.verdict is not None and candidate.verdict.verdict == "adopted" and candidate.verdict.speedup is not None:
+        return f"{word}: {words.about(candidate.verdict.speedup.estimate)} in verification"
     if candidate.verdict is None and candidate.screen is not None and candidate.screen.log_ratio is not None:
         known = view.rounds.get(candidate.hypothesis)
         predicted = f" (predicted {words.change(known.hypothesis.predicted_time)})" if known else ""
@@ -286,7 +292,7 @@ def _screen_lines(screen: ScreenFacts) -> tuple[str, ...]:
 def _verdict_lines(verdict: VerdictFacts) -> tuple[str, ...]:
     lines = [f"{verdict.verdict.replace('_', ' ')}: {'; '.join(verdict.reasons)}"]
     if verdict.speedup:
-        lines.append(f"{words.interval(verdict.speedup)} against {verdict.incumbent}")
+        lines.append(f"{words.about(verdict.speedup.estimate)} than {verdict.incumbent}: the estimate of these runs, which has no interval")
     if verdict.evalue is not None and verdict.alpha > 0:
         lines.append(f"e-value {verdict.evalue:.4g}, {1 / verdict.alpha:.4g} needed, over {words.plural(len(verdict.blocks), 'block')}")
     if verdict.runs_needed:

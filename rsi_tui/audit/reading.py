@@ -135,21 +135,28 @@ def running_words(view: CampaignView, trial: str) -> str:
 
 
 def _status_data(view: CampaignView, engine: int | None) -> dict[str, Any]:
-    speedup = view.proven_speedup()
     return campaign_summary(view) | {
         "engine_pid": engine,
         "running": [r.model_dump(mode="json", exclude={"type"}) for r in view.running.values()] if engine is not None else [],
-        "speedup_so_far": speedup.model_dump() if speedup else None,
+        "speedup_estimate": view.estimated_speedup(),
         "trial_seconds": view.trial_seconds,
         "noise": {"run_cv": view.noise.run_cv, "smallest_provable": view.noise.smallest_provable} if view.noise else None,
     }
 
 
 def _row(view: CampaignView) -> tuple[str, ...]:
-    speedup = words.short_interval(view.claim.speedup) if view.claim and view.claim.proven and view.claim.speedup else "-"
+    speedup = short_speedup(view) or "-"
     runs = str(len(view.trials) + len(view.sealed))
     started = view.started_at[:16].replace("T", " ")
     return view.id, words.one_line(view.workload), words.one_line(view.state_words, 40), view.trust, speedup, str(len(view.candidates)), runs, started
+
+
+def short_speedup(view: CampaignView) -> str:
+    """A campaign's result in a list: the claim, or an estimate that says it is one; '' when there is neither."""
+    proven, estimate = view.proven_speedup(), view.estimated_speedup()
+    if proven is not None:
+        return words.short_interval(proven)
+    return f"{words.about(estimate)}, not claimed" if estimate is not None else ""
 
 
 def _has(view: CampaignView, name: str) -> bool:

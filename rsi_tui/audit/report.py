@@ -48,7 +48,7 @@ def render_markdown(data: dict[str, Any]) -> str:
     )
     environment.filters.update(
         change=words.change, duration=words.duration, size=words.size, step_time=words.step_time, percent=words.percent,
-        times=words.times, confidence=words.confidence, line=_cell, fence=_fence,
+        times=words.times, about=words.about, confidence=words.confidence, line=_cell, fence=_fence,
     )  # fmt: skip
     text = environment.get_template("report.md.j2").render(data)
     return "\n".join(line.rstrip() for line in words.strip(text).split("\n")).rstrip("\n") + "\n"
@@ -120,8 +120,12 @@ def _campaign(view: CampaignView, created: ev.CampaignCreated) -> dict[str, Any]
 
 
 def _headline(view: CampaignView) -> str:
-    speedup = view.proven_speedup()
-    return words.interval(speedup) if speedup is not None else "nothing proven" + ("" if view.over else " yet")
+    speedup, estimate = view.proven_speedup(), view.estimated_speedup()
+    if speedup is not None:
+        return words.interval(speedup)
+    if estimate is not None:
+        return f"{words.about(estimate)} by an estimate, {'not claimed' if view.over else 'not yet claimed'}"
+    return "nothing proven" + ("" if view.over else " yet")
 
 
 def _summary(view: CampaignView) -> str:
@@ -134,9 +138,11 @@ def _summary(view: CampaignView) -> str:
         )
     if claim is not None:
         return "Nothing is claimed: the adopted changes together were not proven on fresh runs. " + " ".join(claim.reasons)
-    speedup = view.proven_speedup()
-    if speedup is not None:
-        return f"Proven in verification so far, not yet claimed on fresh pairs: {words.interval(speedup)}."
+    if estimate := view.estimated_speedup():
+        return (
+            f"Adopted by verification, which proves that it is faster and only estimates by how much ({words.about(estimate)}); "
+            f"{'no claim was made on fresh pairs.' if view.over else 'the claim on fresh pairs follows.'}"
+        )
     return "Nothing has been proven." if view.over else "Nothing has been proven so far; the campaign goes on."
 
 

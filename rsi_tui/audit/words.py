@@ -53,6 +53,11 @@ def interval(value: Interval) -> str:
     return f"{times(value.estimate)} {side} ({confidence(value.confidence)} interval {value.low:.2f} to {value.high:.2f})"
 
 
+def about(value: float) -> str:
+    """A speed-up that is an estimate, without a claim of its precision: 'about 1.9x faster'."""
+    return f"about {value:.1f}x faster" if value >= 1.2 else f"about {(value - 1) * 100:.0f} % faster" if value >= 1 else f"about {1 / value:.2f}x slower"
+
+
 def short_interval(value: Interval) -> str:
     """'1.93x (99 %: 1.81 to 2.02)'."""
     return f"{times(value.estimate)} ({confidence(value.confidence)}: {value.low:.2f} to {value.high:.2f})"

@@ -6,6 +6,7 @@ events do not say. 'Best' is a query over verdicts. Light: only pydantic and the
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable
@@ -275,22 +276,17 @@ class CampaignView:
         return [c for c in self.candidates.values() if is_turned_down(c)]
 
     def proven_speedup(self) -> Interval | None:
-        """The claim where it is proven; before it, what the verdicts on the best stack prove together.
+        """The claim's interval where the claim is proven, else None."""
+        return self.claim.speedup if self.claim is not None and self.claim.proven else None
 
-        Several verdicts multiply; their intervals then hold together with the sum of their error
-        probabilities (Bonferroni).
+    def estimated_speedup(self) -> float | None:
+        """What the verifications of the best stack measured, multiplied; None without one, and once there is a claim.
+
+        An estimate: a verification stops when its e-process says so, and no interval of fixed size holds for
+        runs that were stopped by looking at them. That it is faster at all is proven by the verdicts.
         """
-        if self.claim is not None:
-            return self.claim.speedup if self.claim.proven else None
-        parts = self._verdicts_of_best()
-        if not parts:
-            return None
-        estimate = low = high = 1.0
-        error = 0.0
-        for part in parts:
-            estimate, low, high = estimate * part.estimate, low * part.low, high * part.high
-            error += 1 - part.confidence
-        return Interval(estimate=estimate, low=low, high=high, confidence=round(1 - error, 6))
+        parts = self._verdicts_of_best() if self.claim is None else []
+        return math.prod(part.estimate for part in parts) if parts else None
 
     def failures(self) -> list[FailureView]:
         """Everything that came to nothing and why, in the order it happened within each kind."""

@@ -83,7 +83,7 @@ async def test_a_running_campaign_is_followed(tmp_path: Path) -> None:
             await seen(app, pilot, "baseline: 119 ms a step")
             for body in bodies[6:]:
                 journal.append(body)
-            await seen(app, pilot, "1.93x faster (99 % interval 1.79 to 2.07)")
+            await seen(app, pilot, "adopted, about 1.9x, not yet claimed")
             journal.append(
                 ev.TrialStarted(trial="t99", candidate="c6", kind="claim", arm="candidate", block="k", slot=1, of=16, attempt=1)
             )

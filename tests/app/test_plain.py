@@ -28,7 +28,7 @@ def log_of(tmp_path: Path, colour: bool = False, proven: bool = True) -> str:
     [
         "trust level A", "direction d1 (kernel)", "h1: Scaled-dot-product attention", "(predicted -17.3 % step time)",
         "h3 refused (duplicate)", "c5 reviewed: invalid", "t23 of c3: oom (host_oom_killed)",
-        "screened c1 sdpa: promoted: -16.4 % step time (predicted -17.3 %)", "verdict on c6: adopted, 1.93x faster (99 % interval 1.79",
+        "screened c1 sdpa: promoted: -16.4 % step time (predicted -17.3 %)", "verdict on c6: adopted, about 1.9x faster (an estimate)",
         "claim: 1.93x faster (99 % interval 1.81 to 2.02) on 8 fresh pairs",
     ],
 )  # fmt: skip

@@ -64,7 +64,9 @@ def test_every_stage_of_a_campaign_has_a_report_without_gaps(tmp_path: Path, sta
     text = report_of(path)
     assert "None" not in text.replace("-> None:", "")
     assert "\n\n\n\n" not in text
-    assert ("1.93x" in text) == (stage in ("verifying", "finished"))
+    assert ("1.93x" in text) == (stage == "finished")
+    assert ("faster (99" in text) == (stage == "finished")
+    assert ("about 1.9x faster" in text) == (stage == "verifying")
     assert json.loads(report_of(path, "json"))["schema"] == 1
 
 

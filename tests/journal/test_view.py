@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import pytest
@@ -73,7 +72,7 @@ def test_sealed_trials_count_as_trials_but_tell_nothing(events: list[ev.Event]) 
     assert not view.sealed & view.trials.keys()
 
 
-def test_speedups_of_a_chain_multiply_and_their_errors_add(tmp_path: Path) -> None:
+def test_a_verification_gives_an_estimate_and_never_a_proven_speedup(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     write_story(path, until="screening")
     with JournalWriter.open(path) as journal:
@@ -83,11 +82,16 @@ def test_speedups_of_a_chain_multiply_and_their_errors_add(tmp_path: Path) -> No
                 speedup=Interval(estimate=1.2, low=1.1, high=1.3, confidence=0.99),
             )))  # fmt: skip
     view = CampaignView().feed_all(read_events(path))
+    assert view.proven_speedup() is None
+    assert view.estimated_speedup() == pytest.approx(1.44)
+
+
+def test_a_claim_replaces_the_estimate(events: list[ev.Event]) -> None:
+    view = CampaignView().feed_all(events)
     speedup = view.proven_speedup()
     assert speedup is not None
-    assert math.isclose(speedup.estimate, 1.44)
-    assert math.isclose(speedup.low, 1.21)
-    assert speedup.confidence == pytest.approx(0.98)
+    assert speedup.estimate == 1.9296
+    assert view.estimated_speedup() is None
 
 
 def test_an_adoption_that_is_revoked_is_not_best(events: list[ev.Event]) -> None:
