@@ -17,7 +17,7 @@ from rsi_tui.journal.events import AlphaGranted, CampaignCreated, PersonActed, S
 from rsi_tui.journal.facts import CandidateFacts, NoiseFacts, ProfileFacts
 from rsi_tui.journal.steps import Steps
 from rsi_tui.locations import CampaignPaths
-from rsi_tui.loop.memories import Memories
+from rsi_tui.loop.recall import Memories
 from rsi_tui.loop.memory import Memory
 from rsi_tui.minds.protocol import Brief, Mind
 from rsi_tui.repo.mirror import Mirror

@@ -42,7 +42,7 @@ from rsi_tui.launch.sandbox import python_mounts
 from rsi_tui.launch.spec import LaunchSpec, Mount
 from rsi_tui.locations import CampaignPaths, Home
 from rsi_tui.loop.context import Context
-from rsi_tui.loop.memories import Recall
+from rsi_tui.loop.recall import Recall
 from rsi_tui.loop.memory import Memory
 from rsi_tui.minds.protocol import Mind
 from rsi_tui.repo.mirror import Mirror
