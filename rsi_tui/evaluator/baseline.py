@@ -2,7 +2,8 @@
 
 Each pair is a block of two runs of the unchanged program with a seed and length of its own. The
 first pair also runs zero steps, the bf16 twin and every harmless perturbation of the contract: what
-those move in the learned update is what no honest change can be blamed for.
+those move in the learned update is what no honest change can be blamed for; and it tries the hidden
+validation once. A fault of the host voids a pair, twice at the most.
 """
 
 from __future__ import annotations
@@ -11,82 +12,75 @@ import math
 
 from rsi_tui.errors import ContractError
 from rsi_tui.evaluator.bands import calibrate
-from rsi_tui.evaluator.blocks import BlockOutcome, BlockPlan, Slot, run_block
-from rsi_tui.evaluator.draws import Draw, draw_steps, keep_or_draw
+from rsi_tui.evaluator.blocks import MAX_VOID, BlockOutcome, BlockPlan, Slot, draw_block, run_block, setup_slots
 from rsi_tui.evaluator.eprocess import choose_plan
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
 from rsi_tui.evaluator.noise import pair_scale, run_cv, smallest_provable
-from rsi_tui.evaluator.validation import ValidationError
 from rsi_tui.journal.events import Calibrated
-from rsi_tui.journal.facts import BandFacts, NoiseFacts
+from rsi_tui.journal.facts import HOST_FAULTS, BandFacts, NoiseFacts
 
 
 def calibrate_baseline(lab: Lab, step: str, alpha: float) -> Calibrated:
-    """Measure noise and bands; sets them on the lab. Raises ContractError when the baseline does not run."""
+    """Measure noise and bands; sets them on the lab. Raises ContractError when the unchanged program does not run."""
+    if not lab.compares and not lab.holdouts:
+        raise ContractError(
+            'workload.toml: weights = "statistical" needs a validation under [invariants]: '
+            "without either, nothing would tell a broken program from a faster one."
+        )
     pairs: list[tuple[float, float]] = []
     bands: tuple[BandFacts, ...] = ()
     for number in range(lab.contract.proof.aa_pairs):
-        outcome, judge = _pair(lab, f"{step}/pair{number}", number)
-        first, second = outcome.timed
-        if outcome.void or first.score_s is None or second.score_s is None:
-            failed = next((f for f in (*outcome.setup, *outcome.timed) if f.outcome != "ok"), first)
-            raise ContractError(f"The unchanged program does not run: {failed.detail or failed.outcome}")
-        pairs.append((first.score_s, second.score_s))
+        outcome = _pair(lab, f"{step}/pair{number}", judged=number == 0)
+        first, second = (facts.score_s for facts in outcome.timed)
+        assert first is not None and second is not None
+        pairs.append((first, second))
         if number == 0:
-            bands = _bands(lab, judge)
+            bands = _bands(lab, outcome.plan.judge)
     made = lab.steps.once(step, Calibrated, lambda: Calibrated(noise=_noise(lab, pairs, alpha), bands=bands))
     lab.noise, lab.bands = made.noise, made.bands
     return made
 
 
-def _pair(lab: Lab, step: str, number: int) -> tuple[BlockOutcome, CheckpointJudge]:
-    block = f"aa{number + 1}"
-    draw, commitment = keep_or_draw(lab.vault, block, lambda: _draw(lab))
-    first = number == 0
+def _pair(lab: Lab, step: str, judged: bool) -> BlockOutcome:
+    """A pair that counts; a fault of the host is tried again, any other fault is the contract's."""
+    for attempt in range(MAX_VOID + 1):
+        outcome = _run(lab, f"{step}v{attempt}" if attempt else step, judged)
+        if not outcome.void:
+            return outcome
+        failed = next((f for f in (*outcome.setup, *outcome.timed) if f.outcome not in ("ok", *HOST_FAULTS)), None)
+        if failed is not None:
+            what = f"with {_extra(outcome, failed.slot)}" if _extra(outcome, failed.slot) else "unchanged"
+            raise ContractError(f"The program {what} ends as {failed.outcome}: {failed.detail}")
+    raise ContractError(f"The unchanged program could not be measured: {outcome.void}")
+
+
+def _extra(outcome: BlockOutcome, slot: int) -> str:
+    return outcome.plan.slots[slot].extra
+
+
+def _run(lab: Lab, step: str, judged: bool) -> BlockOutcome:
+    block, draw, commitment = draw_block(lab, step, lambda: ("A", "A"))
     harmless = tuple(Slot("harmless", lab.original, extra=extra) for extra in lab.contract.invariants.harmless)
-    twin = (Slot("twin", lab.original, extra=lab.twin),) if lab.twin else ()
     plan = BlockPlan(
         id=block,
         step=step,
         purpose="calibration",
+        kind="calibration",
         incumbent=lab.original,
         candidates=(lab.original,),
-        setup=(Slot("initial", lab.original, zero_steps=True), Slot("warmup", lab.original), *twin, *harmless)
-        if first
-        else (),
+        setup=(*setup_slots(lab, lab.original), *(harmless if lab.compares else ())) if judged else (),
         timed=(Slot("incumbent", lab.original), Slot("incumbent", lab.original)),
         draw=draw,
         commitment=commitment,
-        kind="calibration",
-        judge=first,
+        judge=CheckpointJudge(lab, compare=judged and lab.compares, probe=judged),
     )
-    judge = CheckpointJudge(lab, active=first, validate=first)
-    outcome = run_block(lab, plan, judge)
-    if first:
-        _try_validation(lab, judge)
-        judge.dispose()
-    return outcome, judge
-
-
-def _try_validation(lab: Lab, judge: CheckpointJudge) -> None:
-    """Validate the baseline once, so that a contract whose validation does not work is found before the search."""
-    holdout = lab.holdout("verify")
-    if holdout is None or judge.reference is None or lab.vault.get("baseline loss") is not None:
-        return
-    try:
-        lab.vault.put("baseline loss", {"loss": holdout.loss(judge.reference)})
-    except ValidationError as error:
-        raise ContractError(f"The validation of the unchanged program does not work: {error}") from error
-
-
-def _draw(lab: Lab) -> Draw:
-    return Draw(seed=lab.randbelow(2**31), steps=draw_steps(lab.contract.objective, lab.randbelow), order=("A", "A"))
+    return run_block(lab, plan)
 
 
 def _bands(lab: Lab, judge: CheckpointJudge) -> tuple[BandFacts, ...]:
     """Limits from the harmless runs and from repeated runs of the incumbent itself."""
-    if lab.contract.invariants.weights != "equivalent":
+    if not lab.compares:
         return ()
     by_arm = [(judge.arms[trial], report) for trial, report in judge.reports.items()]
     harmless = [report for arm, report in by_arm if arm in ("harmless", "incumbent")]

@@ -1,9 +1,10 @@
 """Blocks: groups of trials with one seed, one length and an order drawn in secret.
 
 A block opens with set-up runs that no verdict times (initial weights, a declared warm-up, the bf16
-twin), then runs its timed slots. Its results stay sealed until it closes: the journal gets a
-commitment for each trial and the values at the end. An interrupted block keeps its draw and reruns
-only the slot that was interrupted, twice at the most.
+twin), then runs its timed slots, then measures hidden validation where asked, all under the host's
+lease. Its results stay sealed until it closes: the journal gets a commitment for each trial and the
+values at the end. An interrupted block keeps its draw and reruns only the slot that was interrupted,
+twice at the most. A closed block is read back and never run again.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rsi_tui.evaluator.draws import Draw
+from rsi_tui.evaluator.draws import Draw, draw_steps, keep_or_draw
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Interrupted, Lab
 from rsi_tui.evaluator.trial import TrialRequest, TrialResult, findings
 from rsi_tui.journal.chain import now_utc
 from rsi_tui.journal.events import BlockClosed, BlockOpened, TrialFinished, TrialStarted
-from rsi_tui.journal.facts import Arm, CandidateFacts, InvariantFacts, TrialFacts, TrialKind
+from rsi_tui.journal.facts import HOST_FAULTS, Arm, CandidateFacts, InvariantFacts, TrialFacts, TrialKind
 from rsi_tui.launch.lease import host_lease
 
 Purpose = Literal["calibration", "reference", "screen", "verify", "claim"]
 MAX_ATTEMPTS = 3
 """a slot is rerun twice at the most (holes H17)"""
+MAX_VOID = 2
+"""a fault of the host voids a block this often at the most; then what it was to measure is not measured (holes H6)"""
+CONDUCT = "conduct of the run"
 
 
 @dataclass(frozen=True)
@@ -46,18 +50,21 @@ class BlockPlan:
     step: str
     """durable name under which the block is recorded"""
     purpose: Purpose
+    kind: TrialKind
     incumbent: CandidateFacts
     candidates: tuple[CandidateFacts, ...]
     setup: tuple[Slot, ...]
     timed: tuple[Slot, ...]
     draw: Draw
     commitment: str
-    kind: TrialKind
+    judge: CheckpointJudge
     sealed: bool = False
     halt: Callable[[Sequence[TrialFacts]], bool] | None = None
     """asked half-way through the timed slots: True ends the block there, as futile"""
-    judge: bool = True
-    """compare the checkpoints of candidate and harmless runs with the incumbent's"""
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return (*self.setup, *self.timed)
 
 
 @dataclass
@@ -68,52 +75,64 @@ class BlockOutcome:
     setup: list[TrialFacts] = field(default_factory=list)
     timed: list[TrialFacts] = field(default_factory=list)
     invariants: dict[str, tuple[InvariantFacts, ...]] = field(default_factory=dict)
-    """trial id -> what the comparison with the block's reference said"""
+    """trial id -> what the comparison with the block's reference said, and what was odd about the run"""
     void: str = ""
-    halted: bool = False
-    """ended half-way as futile; its times prove nothing"""
+    """why the block does not count; '' when it does"""
 
     def of(self, candidate: CandidateFacts) -> list[TrialFacts]:
         """Timed trials of one candidate, in the order run."""
         return [facts for facts in self.timed if facts.candidate == candidate.id]
 
+    @property
+    def halted(self) -> bool:
+        """Ended half-way as futile; its times prove nothing."""
+        return len(self.timed) < len(self.plan.timed)
 
-def run_block(lab: Lab, plan: BlockPlan, judge: CheckpointJudge) -> BlockOutcome:
+    def take(self, number: int, facts: TrialFacts) -> None:
+        (self.setup if number < len(self.plan.setup) else self.timed).append(facts)
+
+
+def draw_block(lab: Lab, step: str, order: Callable[[], Sequence[str]]) -> tuple[str, Draw, str]:
+    """(id, draw, commitment) of the block of a step; the draw is made once."""
+    block = step.replace("/", "-")
+
+    def make() -> Draw:
+        steps = draw_steps(lab.contract.objective, lab.randbelow)
+        return Draw(seed=lab.randbelow(2**31), steps=steps, order=tuple(order()))
+
+    draw, commitment = keep_or_draw(lab.vault, block, make)
+    return block, draw, commitment
+
+
+def setup_slots(lab: Lab, warmup: CandidateFacts | None) -> tuple[Slot, ...]:
+    """Set-up runs of a block whose checkpoints are compared: initial weights, twin, and a warm-up where given."""
+    compared: tuple[Slot, ...] = ()
+    if lab.compares:
+        twin = (Slot("twin", lab.original, extra=lab.twin),) if lab.twin else ()
+        compared = (Slot("initial", lab.original, zero_steps=True), *twin)
+    return (*compared, Slot("warmup", warmup)) if warmup is not None else compared
+
+
+def run_block(lab: Lab, plan: BlockPlan) -> BlockOutcome:
     """Run or resume a block to its end; raises Interrupted when a person stops it."""
-    slots = len(plan.setup) + len(plan.timed)
-    lab.steps.once(
-        f"{plan.step}/opened",
-        BlockOpened,
-        lambda: BlockOpened(
-            block=plan.id,
-            purpose=plan.purpose,
-            candidates=tuple(c.id for c in plan.candidates),
-            incumbent=plan.incumbent.id,
-            slots=slots,
-            commitment=plan.commitment,
-        ),
-    )
-    outcome = BlockOutcome(plan)
     closed = lab.steps.find(f"{plan.step}/closed")
-    with host_lease(f"campaign block {plan.id}", wait=closed is None):
-        for number, slot in enumerate((*plan.setup, *plan.timed)):
-            facts = _run_slot(lab, plan, number, slots, slot, judge)
-            (outcome.setup if number < len(plan.setup) else outcome.timed).append(facts)
-            if 2 * len(outcome.timed) == len(plan.timed) and plan.halt is not None and plan.halt(outcome.timed):
-                outcome.halted = True
+    if isinstance(closed, BlockClosed):
+        return _read_back(lab, plan, closed)
+    lab.steps.once(f"{plan.step}/opened", BlockOpened, lambda: _opening(plan))
+    outcome = BlockOutcome(plan)
+    with host_lease(f"campaign block {plan.id}", on_wait=lab.on_wait):
+        for number, slot in enumerate(plan.slots):
+            outcome.take(number, _run_slot(lab, plan, number, slot))
+            half = 2 * len(outcome.timed) == len(plan.timed)
+            if half and plan.halt is not None and plan.halt(outcome.timed):
                 break
-    outcome.invariants = judge.finish()
-    for facts in outcome.timed:
-        if facts.arm == "candidate" and (found := findings(facts)):
-            outcome.invariants[facts.id] = (*outcome.invariants.get(facts.id, ()), _misconduct(found))
-    outcome.void = _void_reason(outcome) or judge.trouble
+        if outcome.halted:
+            plan.judge.holdout = ""  # nothing will be claimed of it
+        outcome.invariants = _judged(outcome)
+    outcome.void = _void_reason(outcome) or plan.judge.trouble
     lab.steps.once(f"{plan.step}/closed", BlockClosed, lambda: _closing(outcome))
+    plan.judge.dispose()
     return outcome
-
-
-def _misconduct(found: tuple[str, ...]) -> InvariantFacts:
-    """What no honest run shows: forged progress lines, frozen files changed."""
-    return InvariantFacts(name="conduct of the run", status="broken", value=None, limit=None, how="; ".join(found))
 
 
 def no_time(facts: TrialFacts) -> str:
@@ -121,65 +140,113 @@ def no_time(facts: TrialFacts) -> str:
     return facts.detail or "; ".join(facts.flags) or "its progress lines could not be timed"
 
 
+def counts_against(facts: TrialFacts) -> bool:
+    """A run that died, or whose output could not be timed; faults of the host do not count."""
+    return facts.outcome not in HOST_FAULTS and (facts.outcome != "ok" or facts.score_s is None)
+
+
+def _opening(plan: BlockPlan) -> BlockOpened:
+    return BlockOpened(
+        block=plan.id,
+        purpose=plan.purpose,
+        candidates=tuple(c.id for c in plan.candidates),
+        incumbent=plan.incumbent.id,
+        slots=len(plan.slots),
+        commitment=plan.commitment,
+    )
+
+
 def _closing(outcome: BlockOutcome) -> BlockClosed:
     trials = (*outcome.setup, *outcome.timed) if outcome.plan.sealed else ()
     return BlockClosed(block=outcome.plan.id, trials=trials, void=outcome.void)
 
 
+def _judged(outcome: BlockOutcome) -> dict[str, tuple[InvariantFacts, ...]]:
+    """What the checkpoints say, and what no honest run shows: forged progress lines, frozen files changed."""
+    found = outcome.plan.judge.finish(outcome.plan.step)
+    for facts in outcome.timed:
+        if facts.arm == "candidate" and (odd := findings(facts)):
+            fact = InvariantFacts(name=CONDUCT, status="broken", value=None, limit=None, how="; ".join(odd))
+            found[facts.id] = (*found.get(facts.id, ()), fact)
+    return found
+
+
 def _void_reason(outcome: BlockOutcome) -> str:
-    """A fault of the host voids the whole block, decided before its times are looked at (holes H6)."""
+    """A fault of the host, or a reference that failed, voids the whole block, before its times are looked at."""
     for facts in (*outcome.setup, *outcome.timed):
-        if facts.outcome in ("not_measured", "cancelled", "preempted"):
+        if facts.outcome in HOST_FAULTS:
             return f"{facts.id} was not measured: {facts.detail}"
+    for facts in outcome.setup:
+        if facts.outcome != "ok":
+            return f"{facts.id}, the block's {facts.arm} run, ended as {facts.outcome}: {facts.detail}"
+    for facts in outcome.timed:
         if facts.arm == "incumbent" and (facts.outcome != "ok" or facts.score_s is None):
             return f"{facts.id}, a run of the incumbent, has no time ({facts.outcome}): {no_time(facts)}"
     return ""
 
 
-def _run_slot(lab: Lab, plan: BlockPlan, number: int, of: int, slot: Slot, judge: CheckpointJudge) -> TrialFacts:
+def _read_back(lab: Lab, plan: BlockPlan, closed: BlockClosed) -> BlockOutcome:
+    """A closed block from journal and vault; nothing is run and no lease is needed."""
+    outcome = BlockOutcome(plan, void=closed.void)
+    for number, slot in enumerate(plan.slots):
+        last = None
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            last = _recorded(lab, plan, number, slot, attempt) or last
+        if last is None:
+            break  # the block was halted here
+        outcome.take(number, last)
+        plan.judge.recall(last, slot.arm)
+    outcome.invariants = _judged(outcome)
+    plan.judge.dispose()
+    return outcome
+
+
+def _run_slot(lab: Lab, plan: BlockPlan, number: int, slot: Slot) -> TrialFacts:
     """The facts of one slot: recorded ones if there are, else of a fresh run."""
     attempt = 1
     while True:
-        step = f"{plan.step}/s{number}a{attempt}"
-        known = _recorded(lab, plan, number, slot, step, attempt)
+        known = _recorded(lab, plan, number, slot, attempt)
         if known is None:
-            return _execute(lab, plan, number, of, slot, step, attempt, judge)
-        usable = known.outcome not in ("cancelled", "not_measured") and judge.recall(lab.vault, known, slot.arm)
+            return _execute(lab, plan, number, slot, attempt)
+        usable = known.outcome not in ("cancelled", "not_measured") and plan.judge.recall(known, slot.arm)
         if usable or attempt == MAX_ATTEMPTS:
             return known
         attempt += 1
 
 
-def _recorded(lab: Lab, plan: BlockPlan, number: int, slot: Slot, step: str, attempt: int) -> TrialFacts | None:
+def _step(plan: BlockPlan, number: int, attempt: int) -> str:
+    return f"{plan.step}/s{number}a{attempt}"
+
+
+def _recorded(lab: Lab, plan: BlockPlan, number: int, slot: Slot, attempt: int) -> TrialFacts | None:
     """Facts of an attempt that was started before; one without an end was interrupted by us."""
+    step = _step(plan, number, attempt)
     started = lab.steps.find(f"{step}/started")
     if not isinstance(started, TrialStarted):
         return None
     finished = lab.steps.find(f"{step}/finished")
+    sealed = lab.vault.get(f"trial/{started.trial}")
     if isinstance(finished, TrialFinished):
-        if finished.facts is not None:
-            return finished.facts
-        return TrialFacts.model_validate(lab.vault.get(f"trial/{started.trial}"))
-    if (measured := lab.vault.get(f"trial/{started.trial}")) is not None:
+        return finished.facts if finished.facts is not None else TrialFacts.model_validate(sealed)
+    if sealed is not None:
         # It ended, and the engine died before the journal said so: its facts were sealed first.
-        facts = TrialFacts.model_validate(measured)
-        _record_end(lab, plan, step, facts)
-        return facts
-    facts = TrialFacts(
-        id=started.trial,
-        candidate=slot.candidate.id,
-        kind=plan.kind,
-        arm=slot.arm,
-        block=plan.id,
-        slot=number,
-        attempt=attempt,
-        steps=0 if slot.zero_steps else plan.draw.steps,
-        outcome="not_measured",
-        cause="interrupted",
-        detail="the engine ended while this trial ran; its slot is run again",
-        started_at=now_utc(),
-        wall_s=0.0,
-    )
+        facts = TrialFacts.model_validate(sealed)
+    else:
+        facts = TrialFacts(
+            id=started.trial,
+            candidate=slot.candidate.id,
+            kind=plan.kind,
+            arm=slot.arm,
+            block=plan.id,
+            slot=number,
+            attempt=attempt,
+            steps=0 if slot.zero_steps else plan.draw.steps,
+            outcome="not_measured",
+            cause="interrupted",
+            detail="the engine ended while this trial ran; its slot is run again",
+            started_at=now_utc(),
+            wall_s=0.0,
+        )
     _record_end(lab, plan, step, facts)
     return facts
 
@@ -195,24 +262,21 @@ def _record_end(lab: Lab, plan: BlockPlan, step: str, facts: TrialFacts) -> None
     lab.steps.append(body, f"{step}/finished")
 
 
-def _execute(
-    lab: Lab, plan: BlockPlan, number: int, of: int, slot: Slot, step: str, attempt: int, judge: CheckpointJudge
-) -> TrialFacts:
+def _execute(lab: Lab, plan: BlockPlan, number: int, slot: Slot, attempt: int) -> TrialFacts:
+    lab.between()
     began = time.monotonic()
-    started = lab.steps.once(
-        f"{step}/started",
-        TrialStarted,
-        lambda: TrialStarted(
-            trial=lab.next_trial(),
-            candidate=slot.candidate.id if not plan.sealed else "sealed",
-            kind=plan.kind,
-            arm=slot.arm if not plan.sealed else "sealed",
-            block=plan.id,
-            slot=number,
-            of=of,
-            attempt=attempt,
-        ),
+    step = _step(plan, number, attempt)
+    started = TrialStarted(
+        trial=lab.next_trial(),
+        candidate="sealed" if plan.sealed else slot.candidate.id,
+        kind=plan.kind,
+        arm="sealed" if plan.sealed else slot.arm,
+        block=plan.id,
+        slot=number,
+        of=len(plan.slots),
+        attempt=attempt,
     )
+    lab.steps.append(started, f"{step}/started")
     request = TrialRequest(
         id=started.trial,
         candidate=slot.candidate,
@@ -225,20 +289,20 @@ def _execute(
         seed=plan.draw.seed,
         extra=slot.extra,
         sealed=plan.sealed,
-        keep_checkpoint=plan.judge,
+        keep_checkpoint=plan.judge.active,
     )
     result = lab.runner.run(request, lab.cancel)
-    facts = _with_costs(lab, result, judge, slot, began)
+    facts = _with_costs(plan, result, slot, began)
     _record_end(lab, plan, step, facts)
     if lab.cancel.is_set() or facts.outcome == "cancelled":
         raise Interrupted("Stopped while a trial ran; nothing finished is lost: `rsi run --resume` continues.")
     return facts
 
 
-def _with_costs(lab: Lab, result: TrialResult, judge: CheckpointJudge, slot: Slot, began: float) -> TrialFacts:
+def _with_costs(plan: BlockPlan, result: TrialResult, slot: Slot, began: float) -> TrialFacts:
     """Compare the checkpoint while it is here, and charge what the engine itself took."""
     before = time.monotonic()
-    judge.take(lab.vault, result, slot.arm)
+    plan.judge.take(result, slot.arm)
     compare_s = time.monotonic() - before
     engine_s = time.monotonic() - began - result.run.wall_s - compare_s
     return result.facts.model_copy(update={"compare_s": compare_s, "engine_s": max(0.0, engine_s)})

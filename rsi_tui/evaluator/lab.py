@@ -10,6 +10,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from rsi_tui.contract.model import Contract
 from rsi_tui.errors import RsiError
@@ -47,6 +48,10 @@ class Lab:
     noise: NoiseFacts | None = None
     bands: tuple[BandFacts, ...] = ()
     randbelow: Callable[[int], int] = secrets.randbelow
+    between: Callable[[], None] = lambda: None
+    """called before each run: where a campaign can pause or stop"""
+    on_wait: Callable[[str], None] | None = None
+    """told when another campaign of this machine is measuring"""
     _comparer: UpdateComparer | None = field(default=None, repr=False)
 
     @property
@@ -61,6 +66,16 @@ class Lab:
         if self._comparer is not None:
             self._comparer.close()
             self._comparer = None
+
+    def keep(self, key: str, value: dict[str, Any]) -> None:
+        """Put a measurement into the vault unless it is there: the first one stands."""
+        if self.vault.get(key) is None:
+            self.vault.put(key, value)
+
+    @property
+    def compares(self) -> bool:
+        """Does the contract ask that learned updates be equivalent?"""
+        return self.contract.invariants.weights == "equivalent"
 
     def next_trial(self) -> str:
         self.trials += 1

@@ -2,22 +2,30 @@
 
 A batch runs up to four candidates and two incumbents in a random order with one seed and length.
 Nothing is adopted here; the estimates steer the search and choose the size of verification blocks.
+A batch that a fault of the host voided is run again; after that its candidates are `not_measured`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 
 from rsi_tui.evaluator import screening
-from rsi_tui.evaluator.blocks import BlockOutcome, BlockPlan, Slot, no_time, run_block
-from rsi_tui.evaluator.draws import Draw, draw_steps, keep_or_draw
+from rsi_tui.evaluator.blocks import (
+    MAX_VOID,
+    BlockOutcome,
+    BlockPlan,
+    Slot,
+    draw_block,
+    no_time,
+    run_block,
+    setup_slots,
+)
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
+from rsi_tui.evaluator.measures import highest_peak
 from rsi_tui.journal.events import Screened
-from rsi_tui.journal.facts import CandidateFacts, InvariantFacts, Outcome, ScreenFacts, TrialFacts
+from rsi_tui.journal.facts import HOST_FAULTS, CandidateFacts, InvariantFacts, Outcome, ScreenFacts, TrialFacts
 
 BATCH = 4
 """candidates a batch"""
@@ -32,16 +40,13 @@ class _Course:
     trials: list[TrialFacts] = field(default_factory=list)
     invariants: tuple[InvariantFacts, ...] = ()
     incumbent_peak: int | None = None
+    outcome: Outcome = "ok"
     reason: str = ""
     promoted: bool = False
     open: bool = True
 
-    @property
-    def failure(self) -> TrialFacts | None:
-        return next((f for f in self.trials if f.outcome != "ok"), None)
-
-    def close(self, reason: str, promoted: bool = False) -> None:
-        self.open, self.reason, self.promoted = False, reason, promoted
+    def close(self, reason: str, outcome: Outcome = "ok", promoted: bool = False) -> None:
+        self.open, self.reason, self.outcome, self.promoted = False, reason, outcome, promoted
 
 
 def screen(lab: Lab, step: str, candidates: Sequence[CandidateFacts], incumbent: CandidateFacts) -> Screened:
@@ -57,22 +62,35 @@ def screen(lab: Lab, step: str, candidates: Sequence[CandidateFacts], incumbent:
 
 
 def _batch(lab: Lab, step: str, number: int, courses: list[_Course], incumbent: CandidateFacts) -> None:
-    outcome = _run(lab, step, number, [c.candidate for c in courses], incumbent)
-    base = [math.log(f.score_s) for f in outcome.of(incumbent) if f.score_s is not None]
+    outcome = _counting(lab, step, number, [c.candidate for c in courses], incumbent)
+    base = [f.score_s for f in outcome.of(incumbent) if f.score_s is not None]
     for course in courses:
-        facts = outcome.of(course.candidate)[0]
+        facts = next((f for f in outcome.timed if f.candidate == course.candidate.id and f.arm == "candidate"), None)
+        if facts is None or outcome.void:
+            course.close(f"not measured: {outcome.void or 'its run is missing'}", "not_measured")
+            continue
         course.trials.append(facts)
-        course.incumbent_peak = _peak(outcome.of(incumbent))
+        course.incumbent_peak = highest_peak(outcome.of(incumbent))
         course.invariants = outcome.invariants.get(facts.id, course.invariants)
-        if outcome.void or not base:
-            course.close(f"the batch does not count: {outcome.void or 'no incumbent run has a time'}")
+        if broken := [f"{i.name} ({i.how})" for i in course.invariants if i.status == "broken"]:
+            course.close(f"breaks {', '.join(broken)}", facts.outcome)
         elif facts.score_s is None:
-            course.close(f"{facts.outcome}: {no_time(facts)}")
-        elif broken := [i.name for i in course.invariants if i.status == "broken"]:
-            course.close(f"breaks {', '.join(broken)}")
+            course.close(f"{facts.outcome}: {no_time(facts)}", facts.outcome if facts.outcome != "ok" else "crashed")
         else:
-            course.ratios.append(math.log(facts.score_s) - fmean(base))
+            course.ratios.append(screening.batch_log_ratio(facts.score_s, base))
             _look(lab, course)
+
+
+def _counting(
+    lab: Lab, step: str, number: int, candidates: list[CandidateFacts], incumbent: CandidateFacts
+) -> BlockOutcome:
+    """A batch that counts, or the last of those that faults of the host voided."""
+    for attempt in range(MAX_VOID + 1):
+        outcome = _run(lab, f"{step}v{attempt}" if attempt else step, number, candidates, incumbent)
+        own = [f for f in outcome.timed if f.arm == "candidate" and f.outcome not in ("ok", *HOST_FAULTS)]
+        if not outcome.void or own:
+            break
+    return outcome
 
 
 def _look(lab: Lab, course: _Course) -> None:
@@ -95,55 +113,38 @@ def _run(
     lab: Lab, step: str, number: int, candidates: list[CandidateFacts], incumbent: CandidateFacts
 ) -> BlockOutcome:
     labels = [str(i) for i in range(len(candidates))]
-    block = f"{step.replace('/', '-')}"
-    draw, commitment = keep_or_draw(
-        lab.vault,
-        block,
-        lambda: Draw(
-            seed=lab.randbelow(2**31),
-            steps=draw_steps(lab.contract.objective, lab.randbelow),
-            order=screening.batch_order(labels, "A", lab.randbelow),
-        ),
-    )
-    judged = number == 1 and lab.contract.invariants.weights == "equivalent"
-    twin = (Slot("twin", lab.original, extra=lab.twin),) if lab.twin else ()
-    timed = tuple(
-        Slot("incumbent", incumbent) if label == "A" else Slot("candidate", candidates[int(label)])
-        for label in draw.order
-    )
+    block, draw, commitment = draw_block(lab, step, lambda: screening.batch_order(labels, "A", lab.randbelow))
+    judged = number == 1 and lab.compares
     plan = BlockPlan(
         id=block,
         step=step,
         purpose="screen",
+        kind="screen",
         incumbent=incumbent,
         candidates=tuple(candidates),
-        setup=(Slot("initial", lab.original, zero_steps=True), *twin) if judged else (),
-        timed=timed,
+        setup=setup_slots(lab, None) if judged else (),
+        timed=tuple(
+            Slot("incumbent", incumbent) if label == "A" else Slot("candidate", candidates[int(label)])
+            for label in draw.order
+        ),
         draw=draw,
         commitment=commitment,
-        kind="screen",
-        judge=judged,
+        judge=CheckpointJudge(lab, compare=judged),
     )
-    return run_block(lab, plan, CheckpointJudge(lab, active=judged))
-
-
-def _peak(trials: Sequence[TrialFacts]) -> int | None:
-    return max((f.peak_bytes for f in trials if f.peak_bytes is not None), default=None)
+    return run_block(lab, plan)
 
 
 def _facts(course: _Course, incumbent: CandidateFacts) -> ScreenFacts:
-    failure = course.failure
-    outcome: Outcome = failure.outcome if failure is not None else "ok"
-    usable = course.ratios and failure is None
+    usable = bool(course.ratios) and course.outcome == "ok"
     return ScreenFacts(
         candidate=course.candidate.id,
         incumbent=incumbent.id,
-        outcome=outcome,
+        outcome=course.outcome,
         log_ratio=screening.estimate(course.ratios) if usable else None,
         batches=len(course.trials),
         promoted=course.promoted,
-        reason=course.reason or "undecided after three batches",
-        peak_bytes=_peak(course.trials),
+        reason=course.reason,
+        peak_bytes=highest_peak(course.trials),
         incumbent_peak_bytes=course.incumbent_peak,
         invariants=course.invariants,
         trials=tuple(f.id for f in course.trials),

@@ -12,14 +12,25 @@ from collections.abc import Sequence
 
 from rsi_tui.errors import ContractError
 from rsi_tui.evaluator.baseline import calibrate_baseline
+from rsi_tui.evaluator.blocks import MAX_ATTEMPTS
 from rsi_tui.evaluator.lab import Interrupted, Lab
 from rsi_tui.evaluator.profiling.profile import run_profile
 from rsi_tui.evaluator.prove import prove
 from rsi_tui.evaluator.screen import screen
 from rsi_tui.evaluator.trial import TrialRequest
 from rsi_tui.evaluator.verify import verify
+from rsi_tui.journal.chain import now_utc
 from rsi_tui.journal.events import Calibrated, Profiled, SecretsRevealed, TrialFinished, TrialStarted
-from rsi_tui.journal.facts import AttributionFacts, CandidateFacts, ClaimFacts, ProfileFacts, ScreenFacts, VerdictFacts
+from rsi_tui.journal.facts import (
+    HOST_FAULTS,
+    AttributionFacts,
+    CandidateFacts,
+    ClaimFacts,
+    ProfileFacts,
+    ScreenFacts,
+    TrialFacts,
+    VerdictFacts,
+)
 from rsi_tui.launch.lease import host_lease
 
 __all__ = ["Evaluator", "Interrupted"]
@@ -37,35 +48,60 @@ class Evaluator:
         return self._lab.original
 
     def profile(self) -> ProfileFacts:
-        """Where a step's time goes; the first run of the campaign, so that it also finds what is wrong."""
+        """Where a step's time goes; the first run of the campaign, so that it also finds what is wrong.
+
+        Raises ContractError, with one sentence for whoever wrote the contract, when the program does not run.
+        """
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            found = self._profile_once(f"profile/a{attempt}", attempt)
+            if found is not None:
+                recorded = isinstance(self._lab.steps.find("profile"), Profiled)
+                return found if recorded else self._lab.steps.append(Profiled(profile=found), "profile").profile
+        raise ContractError(f"The profile run was interrupted or disturbed {MAX_ATTEMPTS} times; start a new campaign.")
+
+    def _profile_once(self, step: str, attempt: int) -> ProfileFacts | None:
+        """One profile run, recorded or fresh; None when it was interrupted or the machine failed it."""
         lab = self._lab
         known = lab.steps.find("profile")
         if isinstance(known, Profiled):
             return known.profile
+        started = lab.steps.find(f"{step}/started")
+        if isinstance(started, TrialStarted):
+            kept = lab.vault.get(f"profile/{started.trial}")
+            if lab.steps.find(f"{step}/finished") is None:
+                lab.steps.append(TrialFinished(trial=started.trial, facts=self._lost(started)), f"{step}/finished")
+            return ProfileFacts.model_validate(kept) if kept is not None else None
+        lab.between()
+        started = lab.steps.append(self._profile_start(attempt), f"{step}/started")
         low, high = lab.contract.objective.steps
-        attempt = 1
-        while lab.steps.find(f"profile/a{attempt}/started") is not None:
-            attempt += 1
-        started = lab.steps.once(f"profile/a{attempt}/started", TrialStarted, lambda: self._profile_start(attempt))
         request = TrialRequest(
             id=started.trial, candidate=lab.original, kind="profile", arm="profile", block="", slot=0,
             attempt=attempt, steps=(low + high) // 2, seed=lab.randbelow(2**31),
-        )
-        with host_lease("campaign profile"):
+        )  # fmt: skip
+        with host_lease("campaign profile", on_wait=lab.on_wait):
             facts, profile = run_profile(lab.runner, request, lab.cancel)
         lab.runner.discard(started.trial)
-        lab.steps.append(TrialFinished(trial=facts.id, facts=facts), f"profile/a{attempt}/finished")
+        if profile is not None:
+            lab.keep(f"profile/{started.trial}", profile.model_dump(mode="json"))
+        lab.steps.append(TrialFinished(trial=facts.id, facts=facts), f"{step}/finished")
         if facts.outcome == "cancelled":
             raise Interrupted("Stopped while profiling; `rsi run --resume` continues.")
-        if profile is None:
+        if profile is None and facts.outcome not in HOST_FAULTS:
             raise ContractError(facts.detail)
-        return lab.steps.once("profile", Profiled, lambda: Profiled(profile=profile)).profile
+        return profile
+
+    def _lost(self, started: TrialStarted) -> TrialFacts:
+        return TrialFacts(
+            id=started.trial, candidate=self._lab.original.id, kind="profile", arm="profile", block="", slot=0,
+            attempt=started.attempt, steps=0, outcome="not_measured", cause="interrupted",
+            detail="the engine ended while this trial ran", started_at=now_utc(), wall_s=0.0,
+        )  # fmt: skip
 
     def _profile_start(self, attempt: int) -> TrialStarted:
         return TrialStarted(
             trial=self._lab.next_trial(), candidate=self._lab.original.id, kind="profile", arm="profile",
             block="", slot=0, of=1, attempt=attempt,
-        )
+        )  # fmt: skip
 
     def calibrate(self, alpha: float) -> Calibrated:
         """Noise by A/A pairs and bands of the invariants."""

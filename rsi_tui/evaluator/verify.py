@@ -1,8 +1,8 @@
 """Verification: the verdict on one candidate against the incumbent, on fresh runs only.
 
 Blocks of randomised order feed an e-process; adopted when it reaches 1/alpha, every invariant held
-in every run, the hidden validation loss did not worsen and the plain mean of total time won as
-well. Missing evidence counts against the candidate: a run of it that fails decides the verdict.
+in every run, the hidden validation loss did not worsen and the plain mean score won as well. Missing
+evidence counts against the candidate: a run of it that fails decides the verdict.
 """
 
 from __future__ import annotations
@@ -11,18 +11,27 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean
 
 from scipy import stats
 
-from rsi_tui.evaluator.blocks import BlockOutcome, BlockPlan, Slot, no_time, run_block
-from rsi_tui.evaluator.draws import Draw, draw_steps, keep_or_draw
-from rsi_tui.evaluator.eprocess import BlockPlan as VerificationPlan
+from rsi_tui.evaluator.blocks import (
+    MAX_VOID,
+    BlockOutcome,
+    BlockPlan,
+    Slot,
+    counts_against,
+    draw_block,
+    no_time,
+    run_block,
+    setup_slots,
+)
+from rsi_tui.evaluator.claim import mean_total_ratio
+from rsi_tui.evaluator.eprocess import BlockPlan as VerificationSize
 from rsi_tui.evaluator.eprocess import EProcess, choose_plan, draw_order
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
-from rsi_tui.evaluator.validation import HiddenValidation, ValidationError, judge_validation
+from rsi_tui.evaluator.measures import gaps, highest_peak, scores
 from rsi_tui.journal.events import VerdictReached
 from rsi_tui.journal.facts import (
     BlockFacts,
@@ -35,20 +44,19 @@ from rsi_tui.journal.facts import (
 )
 
 CONFIDENCE = 0.99
-MAX_VOID = 2
-"""a fault of the host voids a block this often at the most, then the verdict is not_proven"""
-LEANER = 0.05
-"""saving of peak memory that counts as leaner"""
 
 
 @dataclass
 class _Evidence:
     """What the blocks of one verification have shown."""
 
+    candidate: CandidateFacts
+    incumbent: CandidateFacts
     process: EProcess
+    size: VerificationSize
     blocks: list[BlockFacts] = field(default_factory=list)
-    candidate: list[TrialFacts] = field(default_factory=list)
-    incumbent: list[TrialFacts] = field(default_factory=list)
+    ours: list[TrialFacts] = field(default_factory=list)
+    theirs: list[TrialFacts] = field(default_factory=list)
     invariants: dict[str, InvariantFacts] = field(default_factory=dict)
     """by name: the worst value over all runs"""
     reasons: list[str] = field(default_factory=list)
@@ -64,6 +72,11 @@ class _Evidence:
         self.verdict = verdict
         self.reasons.append(reason)
 
+    @property
+    def visibly_slower(self) -> bool:
+        ours, theirs = scores(self.ours), scores(self.theirs)
+        return bool(ours and theirs) and fmean(map(math.log, ours)) > fmean(map(math.log, theirs))
+
 
 def verify(
     lab: Lab, step: str, candidate: CandidateFacts, incumbent: CandidateFacts, alpha: float, predicted_gain: float
@@ -71,68 +84,61 @@ def verify(
     """The verdict on a candidate. `predicted_gain` is a log gain (positive is faster) from independent runs."""
     began = time.monotonic()
     noise, margin = lab.measured_noise, lab.contract.objective.margin
-    plan = choose_plan(alpha, predicted_gain, noise.pair_scale, margin)
-    evidence = _Evidence(EProcess(alpha, noise.pair_scale, margin, predicted_gain))
-    voided = 0
-    number = 0
-    while evidence.verdict is None and len(evidence.blocks) < plan.max_blocks:
+    size = choose_plan(alpha, predicted_gain, noise.pair_scale, margin)
+    evidence = _Evidence(candidate, incumbent, EProcess(alpha, noise.pair_scale, margin, predicted_gain), size)
+    number = voided = 0
+    while evidence.verdict is None and len(evidence.blocks) < size.max_blocks:
         number += 1
-        outcome = _block(lab, f"{step}/b{number}", candidate, incumbent, plan, evidence)
-        failed = next((f for f in outcome.of(candidate) if _counts_against(f)), None)
-        if failed is not None:
-            evidence.decide("failed", f"run {failed.id} of the candidate has no time ({failed.outcome}): {no_time(failed)}")
-        elif outcome.halted and not outcome.void:
-            _give_up(evidence, outcome, candidate, incumbent)
-        elif outcome.void:
-            voided += 1
-            if voided > MAX_VOID:
-                evidence.decide("not_proven", f"three blocks did not count, the last because {outcome.void}")
-        else:
-            _weigh(evidence, outcome, candidate, incumbent, plan)
+        outcome = _block(lab, f"{step}/b{number}", evidence)
+        voided += bool(_judge_block(evidence, outcome))
+        if voided > MAX_VOID and evidence.verdict is None:
+            evidence.decide("not_proven", f"{voided} blocks did not count, the last because {outcome.void}")
     if evidence.verdict is None:
         evidence.decide("not_proven", "the evidence did not suffice within the runs that were planned")
+    evidence.hold(gaps(lab, evidence.ours))
     made = lab.steps.once(
-        step,
-        VerdictReached,
-        lambda: VerdictReached(
-            verdict=_facts(evidence, candidate, incumbent, alpha, time.monotonic() - began)
-        ),
+        step, VerdictReached, lambda: VerdictReached(verdict=_facts(evidence, alpha, time.monotonic() - began))
     )
     return made.verdict
 
 
-def _counts_against(facts: TrialFacts) -> bool:
-    """A run of the candidate that died, or whose output could not be timed; faults of the host do not count."""
-    host = facts.outcome in ("not_measured", "cancelled", "preempted")
-    return not host and (facts.outcome != "ok" or facts.score_s is None)
+def _judge_block(evidence: _Evidence, outcome: BlockOutcome) -> str:
+    """Take a closed block in; returns why it does not count, '' when it does or has decided.
 
-
-def _give_up(
-    evidence: _Evidence, outcome: BlockOutcome, candidate: CandidateFacts, incumbent: CandidateFacts
-) -> None:
-    """The first block was ended half-way: what it ran is in the record and proves nothing."""
-    theirs, ours = outcome.of(incumbent), outcome.of(candidate)
-    evidence.incumbent += theirs
-    evidence.candidate += ours
-    slower = bool(theirs and ours) and _mean_log(ours) > _mean_log(theirs)
-    evidence.decide("slower" if slower else "not_proven", "stopped half-way through the first block: visibly no faster")
-
-
-def _weigh(
-    evidence: _Evidence,
-    outcome: BlockOutcome,
-    candidate: CandidateFacts,
-    incumbent: CandidateFacts,
-    plan: VerificationPlan,
-) -> None:
-    """Add a closed block that counts, and decide if it decides."""
-    theirs, ours = outcome.of(incumbent), outcome.of(candidate)
-    evidence.incumbent += theirs
-    evidence.candidate += ours
+    An exploit or a broken invariant decides before anything else, then a run of the candidate that
+    failed, then a fault of the host; only then are times looked at.
+    """
     for found in outcome.invariants.values():
         evidence.hold(found)
-    order = order_of(outcome.timed, candidate)
-    evalue = evidence.process.add_block(order, [f.score_s or 0.0 for f in outcome.timed])
+    if broken := [i for i in evidence.invariants.values() if i.status == "broken"]:
+        evidence.decide("invalid", "; ".join(_sentence(i) for i in broken))
+    elif failed := next((f for f in outcome.of(evidence.candidate) if counts_against(f)), None):
+        evidence.decide("failed", f"run {failed.id} of the candidate has no time ({failed.outcome}): {no_time(failed)}")
+    elif outcome.void:
+        return outcome.void
+    else:
+        _weigh(evidence, outcome)
+    return ""
+
+
+def _weigh(evidence: _Evidence, outcome: BlockOutcome) -> None:
+    """Add the times of a block that counts, and decide if they decide."""
+    ours = outcome.of(evidence.candidate)
+    evidence.ours += ours
+    evidence.theirs += outcome.of(evidence.incumbent)
+    missing = [f.id for f in ours if f.id not in outcome.invariants]
+    if outcome.halted:
+        verdict: Verdict = "slower" if evidence.visibly_slower else "not_proven"
+        evidence.decide(verdict, "stopped half-way through the first block: visibly no faster")
+    elif missing and outcome.plan.judge.compare:
+        evidence.decide("failed", f"run {missing[0]} of the candidate left no checkpoint that could be compared")
+    else:
+        _add_times(evidence, outcome)
+
+
+def _add_times(evidence: _Evidence, outcome: BlockOutcome) -> None:
+    order = _order(outcome.timed, evidence.candidate)
+    evalue = evidence.process.add_block(order, scores(outcome.timed))
     evidence.blocks.append(
         BlockFacts(
             id=outcome.plan.id,
@@ -142,24 +148,16 @@ def _weigh(
             trials=tuple(f.id for f in outcome.timed),
         )
     )
-    missing = [f.id for f in ours if f.id not in outcome.invariants]
-    if broken := [i for i in evidence.invariants.values() if i.status == "broken"]:
-        evidence.decide("invalid", "; ".join(_sentence(i) for i in broken))
-    elif missing and outcome.plan.judge:
-        evidence.decide("failed", f"run {missing[0]} of the candidate left no checkpoint that could be compared")
-    elif evidence.process.reached:
+    if evidence.process.reached:
         _adopt_or_not(evidence)
-    elif evidence.process.futile(plan):
-        slower = _mean_log(ours) > _mean_log(theirs)
-        evidence.decide(
-            "slower" if slower else "not_proven", "stopped early: no order of the remaining runs was likely to prove it"
-        )
+    elif evidence.process.futile(evidence.size):
+        verdict: Verdict = "slower" if evidence.visibly_slower else "not_proven"
+        evidence.decide(verdict, "stopped early: no order of the remaining runs was likely to prove it")
 
 
 def _adopt_or_not(evidence: _Evidence) -> None:
-    """The e-process has reached its bound; the plain mean of total time must win as well (holes H7)."""
-    ratio = _mean_ratio(evidence)
-    if ratio is not None and ratio < 1:
+    """The e-process has reached its bound; the plain mean over all runs must win as well (holes H7)."""
+    if mean_total_ratio(scores(evidence.ours), scores(evidence.theirs)) < 1:
         evidence.decide(
             "adopted", f"e-value {evidence.process.total:.4g} reached the bound {1 / evidence.process.alpha:.4g}"
         )
@@ -167,133 +165,65 @@ def _adopt_or_not(evidence: _Evidence) -> None:
         evidence.decide("not_proven", "faster in most runs but not in plain mean time: some runs are far slower")
 
 
-def _block(
-    lab: Lab,
-    step: str,
-    candidate: CandidateFacts,
-    incumbent: CandidateFacts,
-    size: VerificationPlan,
-    evidence: _Evidence,
-) -> BlockOutcome:
+def _block(lab: Lab, step: str, evidence: _Evidence) -> BlockOutcome:
     first = not evidence.blocks
-    block = step.replace("/", "-")
-    draw, commitment = keep_or_draw(
-        lab.vault,
-        block,
-        lambda: Draw(
-            seed=lab.randbelow(2**31),
-            steps=draw_steps(lab.contract.objective, lab.randbelow),
-            order=tuple(draw_order(size.arm_size, lab.randbelow)),
-        ),
-    )
-    equivalent = lab.contract.invariants.weights == "equivalent"
-    initial = (Slot("initial", lab.original, zero_steps=True),) if equivalent else ()
-    twin = (Slot("twin", lab.original, extra=lab.twin),) if equivalent and lab.twin else ()
+    block, draw, commitment = draw_block(lab, step, lambda: draw_order(evidence.size.arm_size, lab.randbelow))
+    candidate, incumbent = evidence.candidate, evidence.incumbent
     plan = BlockPlan(
         id=block,
         step=step,
         purpose="verify",
+        kind="verify",
         incumbent=incumbent,
         candidates=(candidate,),
-        setup=(*initial, *twin, Slot("warmup", incumbent)),
+        setup=setup_slots(lab, incumbent),
         timed=tuple(Slot("candidate", candidate) if x == "B" else Slot("incumbent", incumbent) for x in draw.order),
         draw=draw,
         commitment=commitment,
-        kind="verify",
+        judge=CheckpointJudge(lab, compare=lab.compares, holdout="verify" if first and lab.holdouts else ""),
         sealed=True,
-        halt=(lambda timed: _hopeless(evidence, timed, candidate, size)) if first else None,
-        judge=equivalent,
+        halt=(lambda timed: _hopeless(evidence, timed)) if first else None,
     )
-    validate = first and bool(lab.holdouts) and equivalent
-    judge = CheckpointJudge(lab, active=equivalent, validate=validate)
-    outcome = run_block(lab, plan, judge)
-    if validate:
-        for trial, fact in validate_pair(lab, step, "verify", judge).items():
-            outcome.invariants[trial] = (*outcome.invariants.get(trial, ()), fact)
-    return outcome
+    return run_block(lab, plan)
 
 
-def _hopeless(
-    evidence: _Evidence, timed: Sequence[TrialFacts], candidate: CandidateFacts, size: VerificationPlan
-) -> bool:
+def _hopeless(evidence: _Evidence, timed: Sequence[TrialFacts]) -> bool:
     """Half-way through the first block: is the candidate visibly no faster? Only when every run has a time."""
-    times = [f.score_s for f in timed if f.score_s is not None]
-    order = order_of(timed, candidate)
-    return len(times) == len(timed) and len(set(order)) == 2 and evidence.process.futile(size, order, times)
+    order, times = _order(timed, evidence.candidate), scores(timed)
+    return len(times) == len(timed) and len(set(order)) == 2 and evidence.process.futile(evidence.size, order, times)
 
 
-def order_of(timed: Sequence[TrialFacts], candidate: CandidateFacts) -> str:
+def _order(timed: Sequence[TrialFacts], candidate: CandidateFacts) -> str:
     """The order run: A incumbent, B candidate."""
     return "".join("B" if f.candidate == candidate.id else "A" for f in timed)
 
 
-def validate_pair(lab: Lab, step: str, purpose: str, judge: CheckpointJudge) -> dict[str, InvariantFacts]:
-    """Hidden validation loss of the block's first candidate against its reference; empties the judge.
-
-    The loss is kept in the vault: a resumed verification does not measure it again.
-    """
-    key = f"validated/{step}"
-    first = next((trial for trial, arm in judge.arms.items() if arm == "candidate"), None)
-    known = lab.vault.get(key)
-    if known is None and first is not None and judge.reference is not None and judge.validated is not None:
-        holdout = lab.holdout(purpose)
-        if holdout is not None:
-            known = {
-                "incumbent": _finite(holdout.loss(judge.reference)),
-                "twin": _finite(holdout.loss(judge.twin)) if judge.twin is not None else None,
-                "candidate": _loss_or_worst(holdout, judge.validated),
-            }
-            lab.vault.put(key, known)
-    judge.dispose()
-    if known is None or first is None:
-        return {}
-    twin = known["twin"]
-    rounding = abs(twin - known["incumbent"]) if twin is not None else 0.0
-    return {first: judge_validation(known["candidate"], known["incumbent"], rounding)}
-
-
-def _loss_or_worst(holdout: HiddenValidation, checkpoint: Path) -> float:
-    """A candidate whose checkpoint can't be validated has the worst of losses."""
-    try:
-        return _finite(holdout.loss(checkpoint))
-    except ValidationError:
-        return _finite(math.inf)
-
-
-def _finite(loss: float) -> float:
-    """A loss that JSON can hold: what is infinite stays larger than any limit."""
-    return min(loss, 1e300)
-
-
-def _facts(
-    evidence: _Evidence, candidate: CandidateFacts, incumbent: CandidateFacts, alpha: float, seconds: float
-) -> VerdictFacts:
-    peaks = [_peak(evidence.candidate), _peak(evidence.incumbent)]
+def _facts(evidence: _Evidence, alpha: float, seconds: float) -> VerdictFacts:
     verdict: Verdict = evidence.verdict or "not_proven"
+    ours, theirs = scores(evidence.ours), scores(evidence.theirs)
     return VerdictFacts(
-        candidate=candidate.id,
-        incumbent=incumbent.id,
+        candidate=evidence.candidate.id,
+        incumbent=evidence.incumbent.id,
         verdict=verdict,
         reasons=tuple(evidence.reasons),
         alpha=alpha,
         evalue=evidence.process.total if evidence.blocks else None,
-        speedup=_speedup(evidence),
+        speedup=_speedup(ours, theirs),
         invariants=tuple(evidence.invariants.values()),
         blocks=tuple(evidence.blocks),
-        peak_bytes=peaks[0],
-        incumbent_peak_bytes=peaks[1],
-        mean_total_ratio=_mean_ratio(evidence),
+        peak_bytes=highest_peak(evidence.ours),
+        incumbent_peak_bytes=highest_peak(evidence.theirs),
+        mean_total_ratio=mean_total_ratio(ours, theirs) if ours and theirs else None,
         runs_needed=evidence.process.runs_needed() if verdict == "not_proven" else None,
         seconds=seconds,
     )
 
 
-def _speedup(evidence: _Evidence) -> Interval | None:
-    """Incumbent / candidate: difference of mean logs with Welch's interval."""
-    a = [math.log(f.score_s) for f in evidence.incumbent if f.score_s is not None]
-    b = [math.log(f.score_s) for f in evidence.candidate if f.score_s is not None]
-    if len(a) < 2 or len(b) < 2:
+def _speedup(ours: list[float], theirs: list[float]) -> Interval | None:
+    """Incumbent / candidate: difference of mean logs with Welch's interval. An estimate: looks were taken in between."""
+    if len(ours) < 2 or len(theirs) < 2:
         return None
+    a, b = [math.log(s) for s in theirs], [math.log(s) for s in ours]
     interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval(CONFIDENCE)
     return Interval(
         estimate=math.exp(fmean(a) - fmean(b)),
@@ -303,24 +233,10 @@ def _speedup(evidence: _Evidence) -> Interval | None:
     )
 
 
-def _mean_ratio(evidence: _Evidence) -> float | None:
-    a = [f.score_s for f in evidence.incumbent if f.score_s is not None]
-    b = [f.score_s for f in evidence.candidate if f.score_s is not None]
-    return fmean(b) / fmean(a) if a and b else None
-
-
-def _mean_log(trials: Sequence[TrialFacts]) -> float:
-    return fmean(math.log(f.score_s) for f in trials if f.score_s is not None)
-
-
-def _peak(trials: Sequence[TrialFacts]) -> int | None:
-    return max((f.peak_bytes for f in trials if f.peak_bytes is not None), default=None)
-
-
 def _badness(fact: InvariantFacts) -> float:
-    """Broken is worse than held; among equals, the larger share of the limit."""
+    """Broken is worst, then not covered, then the larger share of the limit."""
     if fact.status != "held":
-        return math.inf if fact.status == "broken" else -1.0
+        return math.inf if fact.status == "broken" else 1e9
     return (fact.value or 0.0) / fact.limit if fact.limit else fact.value or 0.0
 
 

@@ -16,6 +16,8 @@ StartKind = Literal["original", "best", "intermediate", "upstream"]
 TrialKind = Literal["calibration", "reference", "profile", "screen", "verify", "claim", "check"]
 Arm = Literal["incumbent", "candidate", "warmup", "initial", "twin", "harmless", "profile", "check"]
 Outcome = Literal["ok", "oom", "timeout", "crashed", "diverged", "preempted", "cancelled", "not_measured"]
+HOST_FAULTS: tuple[Outcome, ...] = ("not_measured", "cancelled", "preempted")
+"""outcomes that are the machine's or ours, never held against an idea"""
 Verdict = Literal["adopted", "leaner", "not_proven", "slower", "invalid", "off_direction", "failed"]
 
 ORIGINAL = "original"
@@ -325,7 +327,7 @@ class VerdictFacts(Fact):
     peak_bytes: int | None = None
     incumbent_peak_bytes: int | None = None
     mean_total_ratio: float | None = None
-    """plain mean of total time, candidate / incumbent; must be below 1"""
+    """plain mean of the score, candidate / incumbent, nothing robust; must be below 1"""
     runs_needed: int | None = None
     """runs still needed to decide, when undecided"""
     seconds: float = 0.0

@@ -68,7 +68,7 @@ ENDS: list[tuple[str, RawRun, str, str]] = [
     ("SIGKILL near the limit", run(exit_code=137, peak_bytes=int(0.97 * LIMIT)), "oom", "host_oom_killed"),
     ("SIGKILL without memory figures", run(exit_code=None, signal=9, peak_bytes=None, memory_source="none"), "oom", "host_oom_killed"),
     ("SIGKILL from nowhere", run(exit_code=137), "crashed", "unknown"),
-    ("SIGTERM", run(*steps(1), exit_code=None, signal=15), "preempted", "preempted"),
+    ("SIGTERM by its own hand", run(*steps(1), exit_code=None, signal=15), "crashed", "unknown"),
     ("SIGSEGV", run(*steps(1), exit_code=139), "crashed", "segfault"),
     ("SIGABRT after an error", run("NameError: name 'x' is not defined", exit_code=134), "crashed", "code_error"),
     ("ECC error", run("RuntimeError: CUDA error: uncorrectable ECC error encountered", exit_code=1), "not_measured", "device_fault"),

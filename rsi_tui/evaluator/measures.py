@@ -1,0 +1,73 @@
+"""Small measures over runs that verdicts and claims share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from rsi_tui.evaluator.claim import slope_ratio
+from rsi_tui.evaluator.lab import Lab
+from rsi_tui.journal.facts import InvariantFacts, TrialFacts
+
+CONSTANT_EXCESS = 0.15
+"""a start-up excess counts as the same at every length when it grows by less than this share of itself over them"""
+
+
+def highest_peak(trials: Sequence[TrialFacts]) -> int | None:
+    """Largest peak memory, bytes; None when none was measured."""
+    return max((f.peak_bytes for f in trials if f.peak_bytes is not None), default=None)
+
+
+def scores(trials: Sequence[TrialFacts]) -> list[float]:
+    """Scores, seconds, of the runs that have one."""
+    return [f.score_s for f in trials if f.score_s is not None]
+
+
+def slope_of_walls(base: Sequence[TrialFacts], ours: Sequence[TrialFacts]) -> float | None:
+    """Slope of total wall over length, baseline / candidate; None when all runs had one length or it is not positive."""
+    lengths, other = [float(a.steps) for a in base], [float(b.steps) for b in ours]
+    if len(set(lengths)) < 2 or len(set(other)) < 2:
+        return None
+    return slope_ratio(lengths, [a.wall_s for a in base], other, [b.wall_s for b in ours])
+
+
+def total_wall_holds(base: Sequence[TrialFacts], ours: Sequence[TrialFacts]) -> str:
+    """'' when the gain holds in total wall time, nothing amortised; else why not (holes H1).
+
+    It holds when total wall wins at a run length of at least twice the break-even, or when the excess
+    start-up is the same at every length, so that `amortise_over` may rightly spread it.
+    """
+    excess = [(b.startup_s or 0.0) + (b.teardown_s or 0.0) - (a.startup_s or 0.0) - (a.teardown_s or 0.0) for a, b in zip(base, ours, strict=True)]  # fmt: skip
+    gain = fmean(a.step_s or 0.0 for a in base) - fmean(b.step_s or 0.0 for b in ours)
+    mean = fmean(excess)
+    if gain <= 0:
+        return "steps are no faster"
+    far = [(a, b) for a, b in zip(base, ours, strict=True) if a.steps >= 2 * mean / gain]
+    if far and fmean(b.wall_s for _, b in far) < fmean(a.wall_s for a, _ in far):
+        return ""
+    ordered = sorted(zip((a.steps for a in base), excess, strict=True))
+    half = len(ordered) // 2
+    if half and mean > 0 and ordered[0][0] < ordered[-1][0]:
+        grown = fmean(e for _, e in ordered[half:]) - fmean(e for _, e in ordered[:half])
+        if grown < CONSTANT_EXCESS * mean:
+            return ""
+    return "total wall time, nothing amortised, does not win at a length that was run, and start-up grows with length"
+
+
+def gaps(lab: Lab, trials: Sequence[TrialFacts]) -> tuple[InvariantFacts, ...]:
+    """What no invariant of this version could see here, by name."""
+    found = [
+        (
+            "one-step gradients from hidden states",
+            "a change that starts after the length that was run, or skips only some tokens late, is not looked for",
+        )
+    ]
+    if not lab.holdouts:
+        found.append(("hidden validation loss", "the contract names no validation"))
+    if not lab.compares:
+        found.append(("learned update", 'the contract says weights = "statistical"'))
+    if any(f.memory_source in ("sampled", "none") for f in trials):
+        found.append(("peak memory", "sampled, not measured by a controller: short spikes are not seen"))
+    return tuple(
+        InvariantFacts(name=name, status="not_covered", value=None, limit=None, how=how) for name, how in found
+    )
