@@ -37,6 +37,7 @@ def run_profile(
         mounts=(Mount(SHIM, f"{_SHIM_FOLDER}/sitecustomize.py"),),
         env={
             "RSI_PROFILE_OUT": OUT,
+            "RSI_PROFILE_PROGRESS": runner.contract.launch.progress,
             "RSI_PROFILE_WARMUP": str(warmup),
             "RSI_PROFILE_STEPS": str(clean),
             "RSI_PROFILE_OPERATOR_STEPS": str(operators),

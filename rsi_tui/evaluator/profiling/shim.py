@@ -19,12 +19,14 @@ Communication inside backward (DDP's own) counts as backward.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import json
 import os
+import re
 import resource
 import sys
 import threading
@@ -180,6 +182,13 @@ class Recorder:
         else:
             self.clock.switch("between")
         self.mark_end()
+
+    def progress_line(self) -> None:
+        """A step was reported. Where no optimizer of torch made it, what ran since backward was the update."""
+        if self.mine() and not self.in_backward and not self.stepped and self.clock.stack[0] == "between":
+            self.clock.switch("between", before="optimizer")
+            self.stepped = True
+            self.mark_end()
 
     def nested(self, phase: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A call that counts as `phase` wherever it happens, except inside backward and optimizer."""
@@ -383,7 +392,22 @@ def install(torch: Any) -> None:
     if torch.distributed.is_available():
         for name in COLLECTIVES:
             wrap(torch.distributed, name, functools.partial(recorder.nested, "communication"))
+    watch_output(recorder)
     atexit.register(recorder.finish)
+
+
+def watch_output(recorder: Recorder) -> None:
+    """Tell the recorder of each progress line that the program writes to stdout."""
+    pattern = re.compile(os.environ.get("RSI_PROFILE_PROGRESS") or "(?!)")
+    original = sys.stdout.write
+
+    def write(text: str) -> int:
+        if pattern.search(text):
+            recorder.progress_line()
+        return original(text)
+
+    with contextlib.suppress(AttributeError):  # a stream that can't be watched
+        sys.stdout.write = write  # type: ignore[method-assign]
 
 
 class AfterTorch(importlib.abc.MetaPathFinder, importlib.abc.Loader):
