@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rsi_tui.audit import pages, words
-from rsi_tui.audit.report import render_report
+from rsi_tui.audit.report import DIFF_FILE, adopted_diff, render_report
 from rsi_tui.errors import UsageError
 from rsi_tui.journal import chain
 from rsi_tui.journal.view import CampaignView, campaign_ids, campaign_summary, list_campaigns, load_campaign
@@ -69,20 +69,30 @@ def report(home: Home, campaign: str | None = None, format: str = "md") -> str:
 
 
 def write_report(home: Home, campaign: str | None = None, format: str = "md", path: Path | None = None) -> Path:
-    """Write the report to a file (default: the campaign's reports folder), whole or not at all; returns its path."""
+    """Write the report to a file (default: the campaign's reports folder), whole or not at all; returns its path.
+
+    In the reports folder the adopted code changes lie beside it as a file that `git apply` takes.
+    """
     name = find_campaign(home, campaign)
     text = report(home, name, format)
     target = path or home.campaign(name).reports / f"report.{format}"
+    _write_whole(target, text)
+    diff = adopted_diff(load_campaign(home, name))
+    if path is None and diff:
+        _write_whole(target.with_name(DIFF_FILE), diff)
+    return target
+
+
+def _write_whole(target: Path, text: str) -> None:
     half = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        half.write_text(text, encoding="utf-8")
+        half.write_text(text, encoding="utf-8", newline="")
         half.replace(target)
     except OSError as error:
         with contextlib.suppress(OSError):
             half.unlink()
         raise UsageError(f"cannot write the report to {target}: {error.strerror}.") from error
-    return target
 
 
 def find_campaign(home: Home, campaign: str | None) -> str:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rsi_tui.audit import words
 from rsi_tui.errors import UsageError
 from rsi_tui.journal import events as ev
-from rsi_tui.journal.facts import InvariantFacts, VerdictFacts
+from rsi_tui.journal.facts import ORIGINAL, ClaimFacts, InvariantFacts, VerdictFacts
 from rsi_tui.journal.view import CampaignView, CandidateView, is_turned_down, review_words
 
 FORMATS = ("md", "json")
+DIFF_FILE = "faster.diff"
+"""name of the file with the adopted code changes, beside a written report"""
 OVERHEAD_TARGET_S = 0.5
 """the engine's own time a trial, checkpoint comparison apart"""
 
@@ -48,10 +50,21 @@ def render_markdown(data: dict[str, Any]) -> str:
     )
     environment.filters.update(
         change=words.change, duration=words.duration, size=words.size, step_time=words.step_time, percent=words.percent,
-        times=words.times, about=words.about, confidence=words.confidence, line=_cell, fence=_fence,
+        times=words.times, about=words.about, sentence=lambda text: _cell(words.sentence(str(text))), listed=words.listed, confidence=words.confidence, line=_cell, fence=_fence,
     )  # fmt: skip
     text = environment.get_template("report.md.j2").render(data)
-    return "\n".join(line.rstrip() for line in words.strip(text).split("\n")).rstrip("\n") + "\n"
+    return "\n".join(_trimmed(words.strip(text).split("\n"))).rstrip("\n") + "\n"
+
+
+def _trimmed(lines: Sequence[str]) -> Iterator[str]:
+    """Lines without trailing spaces, but for those between fences, where a space can be a line of a diff."""
+    fence = ""
+    for line in lines:
+        if not fence and line.startswith("```"):
+            fence = line[: len(line) - len(line.lstrip("`"))]
+        elif line == fence:
+            fence = ""
+        yield line if fence else line.rstrip()
 
 
 def report_data(view: CampaignView, events: Sequence[ev.Event]) -> dict[str, Any]:
@@ -73,8 +86,11 @@ def report_data(view: CampaignView, events: Sequence[ev.Event]) -> dict[str, Any
         "leaner": [_attempt(view, c) for c in view.candidates.values() if c.verdict and c.verdict.verdict == "leaner"],
         "pending": [_attempt(view, c) for c in view.candidates.values() if _pending(view, c, final)],
         "retrievals": _retrievals(view),
+        "past": _past(view),
         "directions": _directions(view),
         "invariants": [i.model_dump(mode="json") for i in _invariants(view, final)],
+        "gaps": _gaps(created, _invariants(view, final)),
+        "masked": _masked(view),
         "bands": [b.model_dump(mode="json") for b in view.bands],
         "noise": view.noise.model_dump(mode="json") if view.noise else None,
         "profile": view.profile.model_dump(mode="json") if view.profile else None,
@@ -94,6 +110,12 @@ def _final(view: CampaignView) -> CandidateView | None:
     if view.claim is not None:
         return view.candidates.get(view.claim.candidate)
     return view.best()
+
+
+def adopted_diff(view: CampaignView) -> str:
+    """The code changes that the report is about, as they were committed; '' when there are none."""
+    final = _final(view)
+    return final.diff if final is not None else ""
 
 
 def _campaign(view: CampaignView, created: ev.CampaignCreated) -> dict[str, Any]:
@@ -161,12 +183,52 @@ def _adopted(view: CampaignView, final: CandidateView) -> dict[str, Any]:
             if k["name"] in changed
         ],
         "diff": final.diff,
-        "attribution": [a.model_dump(mode="json") for a in claim.attribution] if claim else [],
+        "parts": _parts(view, final, claim),
+        "bundle": bool(final.facts.members),
         "stack": [_attempt(view, c) for c in _lineage(view, final)],
-        "members": [_attempt(view, view.candidates[m]) for m in final.facts.members if m in view.candidates],
         "peak_before": claim.baseline_peak_bytes if claim else (final.verdict.incumbent_peak_bytes if final.verdict else None),
         "peak_after": claim.candidate_peak_bytes if claim else (final.verdict.peak_bytes if final.verdict else None),
     }
+
+
+def _parts(view: CampaignView, final: CandidateView, claim: ClaimFacts | None) -> list[dict[str, Any]]:
+    """Every change in the stack, settings first: its kind, what was predicted, what screening or the claim says of it."""
+    single = [c for known in _lineage(view, final) for c in _members(view, known)]
+    if claim is not None and claim.attribution:
+        by_name = {", ".join(view.own_change(c.id)[0]): c for c in single}
+        parts = [_part(view, by_name.get(a.name), a.name, a.kind, a.log_ratio, a.how) for a in claim.attribution]
+    else:
+        parts = [
+            _part(view, c, words.contents(*view.own_change(c.id)), kind_of_change(view, c), c.screen.log_ratio if c.screen else None, "estimate from screening")
+            for c in single
+        ]
+    return sorted(parts, key=lambda part: not part["kind"].startswith("setting"))
+
+
+def _part(view: CampaignView, known: CandidateView | None, name: str, kind: str, log_ratio: float | None, how: str) -> dict[str, Any]:
+    round_ = view.rounds.get(known.hypothesis) if known is not None else None
+    return {
+        "name": name,
+        "candidate": known.id if known is not None else "",
+        "kind": kind,
+        "predicted": round_.hypothesis.predicted_time if round_ else None,
+        "log_ratio": log_ratio,
+        "how": how if log_ratio is not None else "",
+        "hypothesis": round_.hypothesis.statement if round_ else "",
+    }
+
+
+def _members(view: CampaignView, known: CandidateView) -> list[CandidateView]:
+    """The single changes of a candidate: a bundle's members, else itself."""
+    return [view.candidates[m] for m in known.facts.members if m in view.candidates] or [known]
+
+
+def kind_of_change(view: CampaignView, known: CandidateView) -> str:
+    """'setting never switched on', 'new code', or 'settings and new code', by what it alters in its parent."""
+    parent = view.candidates.get(known.facts.parent or ORIGINAL)
+    code = known.facts.commit != (parent.facts.commit if parent else known.facts.base)
+    settings = bool(view.own_change(known.id)[1])
+    return "settings and new code" if code and settings else "new code" if code else "setting never switched on"
 
 
 def _lineage(view: CampaignView, final: CandidateView) -> list[CandidateView]:
@@ -251,6 +313,40 @@ def _retrievals(view: CampaignView) -> list[dict[str, Any]]:
     ]
 
 
+def _past(view: CampaignView) -> list[dict[str, Any]]:
+    """Every entry of earlier campaigns that was retrieved, once, with what it was used for."""
+    found: dict[str, dict[str, Any]] = {}
+    for known in view.retrievals:
+        for hit in known.event.hits:
+            if hit.kind == "knowledge":
+                continue
+            entry = found.setdefault(hit.record, {"record": hit.record, "kind": hit.kind, "text": hit.text, "why": hit.why, "for": [], "used": []})
+            entry["for"].append(known.before or "the search")
+            if hit.used_for and hit.used_for not in entry["used"]:
+                entry["used"].append(hit.used_for)
+    return sorted(found.values(), key=lambda entry: not entry["used"])
+
+
+def _gaps(created: ev.CampaignCreated, checked: Sequence[InvariantFacts]) -> list[str]:
+    """What the invariants can't see: what the evaluator named, then what no campaign of this version covers."""
+    steps = created.contract.get("objective", {}).get("steps") or (0, 0)
+    return [f"{i.name}: {i.how}" for i in checked if i.status == "not_covered"] + [
+        "Gradients of a single step from hidden states are not compared, only the update that a whole run learned",
+        f"A change that begins to act after the length that was run (at most {2 * steps[-1]} steps here) is not seen",
+        "Start-up is spread over the length of a real run by arithmetic; no run of that length was made",
+        "A saving of peak memory is measured, not proven by runs under a lower limit",
+    ]
+
+
+def _masked(view: CampaignView) -> list[dict[str, Any]]:
+    """Tensors that were left out of a comparison, those of equal content together."""
+    groups: dict[tuple[tuple[str, ...], float], list[str]] = {}
+    for band in view.bands:
+        if band.masked:
+            groups.setdefault((band.masked, band.masked_share), []).append(band.name)
+    return [{"tensors": list(tensors), "share": share, "bands": names} for (tensors, share), names in groups.items()]
+
+
 def _directions(view: CampaignView) -> list[dict[str, Any]]:
     return [
         {
@@ -294,7 +390,8 @@ def _cost(view: CampaignView) -> dict[str, Any]:
         "outcomes": dict(sorted(view.outcomes.items())),
         "trial_seconds": round(view.trial_seconds, 3),
         "failed_seconds": round(view.failed_seconds, 3),
-        "candidates": len(view.candidates),
+        "candidates": len(view.candidates) - len(view.bundles),
+        "bundles": len(view.bundles),
     }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rsi_tui.contract.model import KnobValue
@@ -39,6 +39,17 @@ def one_line(text: str, width: int = 0) -> str:
     return line[: width - 1] + "…" if width and len(line) > width else line
 
 
+def sentence(text: str) -> str:
+    """Text on one line with exactly one full stop at its end; '?' and '!' stay as they are."""
+    line = one_line(text).rstrip(" .;,")
+    return line if not line or line[-1] in "?!" else f"{line}."
+
+
+def listed(names: Sequence[str]) -> str:
+    """'a', 'a and b', 'a, b and c'."""
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+
+
 def times(value: float) -> str:
     return f"{value:.2f}x"
 
@@ -64,8 +75,9 @@ def short_interval(value: Interval) -> str:
 
 
 def change(log_ratio: float) -> str:
-    """A log-ratio as a change in percent: '-17.4 %'."""
-    return f"{math.expm1(log_ratio) * 100:+.1f} %"
+    """A log-ratio as a change in percent: '-17.4 %'; what rounds to nothing has no sign."""
+    text = f"{math.expm1(log_ratio) * 100:+.1f} %"
+    return "0.0 %" if text in ("-0.0 %", "+0.0 %") else text
 
 
 def percent(fraction: float) -> str:
@@ -110,9 +122,11 @@ def knobs(values: Mapping[str, KnobValue]) -> str:
 def how_to_set(knob: Mapping[str, Any], value: KnobValue) -> str:
     """How a person gives one knob this value, from the contract's own words."""
     if flag := knob.get("flag"):
-        return flag.replace("{}", str(value)) if value != "" else f"leave {flag.replace('{}', '').strip()} out"
+        if value == "" or (value is False and "{}" not in flag):
+            return f"leave {flag.replace('{}', '').strip()} out"
+        return str(flag).replace("{}", str(value).lower() if isinstance(value, bool) else str(value))
     if env := knob.get("env"):
-        return f"{env}={value}" if value != "" else f"leave {env} unset"
+        return f"{env}={int(value) if isinstance(value, bool) else value}" if value != "" else f"leave {env} unset"
     if preload := knob.get("preload"):
         return f"LD_PRELOAD={preload}" if value else f"without {preload} in LD_PRELOAD"
     place = knob.get("file") or knob.get("global_") or ""
@@ -121,7 +135,8 @@ def how_to_set(knob: Mapping[str, Any], value: KnobValue) -> str:
 
 def contents(techniques: tuple[str, ...], changed: Mapping[str, KnobValue]) -> str:
     """What is in a candidate: 'sdpa, fused-adamw; threads=2'."""
-    return "; ".join(part for part in (", ".join(techniques), knobs(changed)) if part) or "no change"
+    plain = [t for t in techniques if t.removeprefix("setting:") not in {f"{name}={value}" for name, value in changed.items()}]
+    return "; ".join(part for part in (", ".join(plain), knobs(changed)) if part) or "no change"
 
 
 def invariant(value: InvariantFacts) -> str:

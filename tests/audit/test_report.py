@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from rsi_tui.app.plain import final_summary
-from rsi_tui.audit import words
+from rsi_tui.audit import reading, words
 from rsi_tui.audit.report import render_markdown, render_report
 from rsi_tui.errors import UsageError
 from rsi_tui.journal import events as ev
 from rsi_tui.journal.chain import JournalWriter, read_events
 from rsi_tui.journal.view import CampaignView, campaign_summary
-from tests.support.story import SDPA_DIFF, STAGES, story, write_story
+from tests.support.story import FUSED_DIFF, SDPA_DIFF, STAGES, story, write_home, write_story
 
 
 def report_of(path: Path, format: str = "md") -> str:
@@ -40,10 +40,10 @@ def test_the_first_line_states_trust_and_isolation(markdown: str) -> None:
     "figure",
     [
         "1.93x faster (99 % interval 1.81 to 2.02)", "118 ms", "61.1 ms", "700 MiB", "640 MiB", "1.42x", "1.91x",
-        "**unproven alone**", "estimate from screening, not proven alone", "Settings that existed and were never switched on",
+        "**unproven alone**", "estimate from screening, not proven alone", "setting never switched on | -33.6 %",
         "`OMP_NUM_THREADS=2`", SDPA_DIFF.strip(), "e-value of 2411 where 2000 was needed", "host\\_oom\\_killed",
         "the same change was slower on this stack", "trains on half of the tokens", "attention comes before the optimizer",
-        "| update size | held | 0.0112 | 0.021 |", "first moments (the checkpoint holds no optimizer state)", "1.7 %", "3.4 %",
+        "| update size | held | 0.0112 | 0.021 |", "first moments: the checkpoint holds no optimizer state.", "1.7 %", "3.4 %",
         "median 0.136 s, largest 0.162 s (target: 0.5 s, met", "45 ok, 1 oom", "git apply faster.diff", "0.00152", "Xeon Platinum",
     ],
 )  # fmt: skip
@@ -52,9 +52,51 @@ def test_the_report_holds_what_a_reader_needs(markdown: str, figure: str) -> Non
 
 
 def test_no_screening_estimate_is_quoted_as_a_result(markdown: str) -> None:
-    proven = markdown.split("## What was adopted")[0]
-    assert "16.4" not in proven
-    assert "33.8" not in proven
+    headline, rest = markdown.split("## What was adopted")
+    proven = rest.split("## What was proven")[1].split("## How to apply")[0]
+    for estimate in ("16.4", "16.5", "33.8", "33.6"):
+        assert estimate not in headline + proven
+
+
+def test_the_report_always_names_what_no_campaign_covers(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    for stage in ("created", "finished"):
+        path.unlink(missing_ok=True)
+        write_story(path, until=stage)  # type: ignore[arg-type]
+        gaps = report_of(path).split("**Not covered:**")[1].split("##")[0]
+        assert "single step" in gaps
+        assert "at most 80 steps" in gaps
+        assert "not proven by runs under a lower limit" in gaps
+
+
+def test_every_sentence_has_one_full_stop(markdown: str) -> None:
+    assert not re.search(r"(?<!\.)\.\.(?![./])", markdown)
+    assert words.sentence("done..") == "done."
+    assert words.sentence("is it?") == "is it?"
+    assert words.sentence("") == ""
+
+
+def test_the_adopted_code_lies_beside_the_report_as_git_takes_it(tmp_path: Path) -> None:
+    home = write_home(tmp_path)
+    target = reading.write_report(home)
+    assert target.with_name("faster.diff").read_text() == SDPA_DIFF + FUSED_DIFF
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "how"),
+    [
+        ({"flag": "--compile"}, True, "--compile"),
+        ({"flag": "--compile"}, False, "leave --compile out"),
+        ({"flag": "--fast {}"}, True, "--fast true"),
+        ({"flag": "--mode {}"}, "", "leave --mode out"),
+        ({"env": "A"}, True, "A=1"),
+        ({"env": "A"}, "", "leave A unset"),
+        ({"preload": "libx.so"}, True, "LD_PRELOAD=libx.so"),
+        ({"file": "c.yaml:a.b"}, 3, "c.yaml:a.b = 3"),
+    ],
+)
+def test_a_setting_is_given_as_the_contract_renders_it(knob: dict[str, str], value: bool | int | str, how: str) -> None:
+    assert words.how_to_set(knob, value) == how
 
 
 @pytest.mark.parametrize("stage", STAGES)
