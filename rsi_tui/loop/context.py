@@ -13,12 +13,12 @@ from rsi_tui.errors import RsiError
 from rsi_tui.evaluator.ledger import AlphaLedger
 from rsi_tui.evaluator.service import Evaluator, Interrupted
 from rsi_tui.journal.commands import take_commands
-from rsi_tui.journal.events import AlphaGranted, CampaignCreated, PersonActed, StateChanged
+from rsi_tui.journal.events import AlphaGranted, CampaignCreated, PersonActed, State, StateChanged
 from rsi_tui.journal.facts import CandidateFacts, NoiseFacts, ProfileFacts
 from rsi_tui.journal.steps import Steps
 from rsi_tui.locations import CampaignPaths
-from rsi_tui.loop.recall import Memories
 from rsi_tui.loop.memory import Memory
+from rsi_tui.loop.recall import Memories
 from rsi_tui.minds.protocol import Brief, Mind
 from rsi_tui.repo.mirror import Mirror
 
@@ -48,7 +48,9 @@ class Context:
     """what the library says, given the profile and the number of directions so far"""
     cancel: threading.Event
     deadline: float | None = None
-    """monotonic time at which the hours are used up"""
+    """monotonic time at which the hours are used up; a claim that was begun is carried to its end"""
+    state: State = "contracted"
+    """the last one recorded, never 'paused': what a pause returns to"""
     profile: ProfileFacts | None = None
     noise: NoiseFacts | None = None
     drawn: AlphaLedger | None = None
@@ -102,32 +104,54 @@ class Context:
             noise_scale=self.noise.pair_scale,
         )
 
+    def enter(self, state: State, reason: str = "") -> None:
+        """Record a state once."""
+        if self.steps.find(f"state/{state}") is None:
+            self.steps.append(StateChanged(state=state, reason=reason), f"state/{state}")
+            self.state = state
+
     def heed_people(self) -> None:
         """Carry out what people asked for: called wherever the campaign can safely wait or stop."""
-        paused = self._take()
+        paused = self._take(paused=False)
         while paused:
             if self.cancel.wait(0.5):
                 break
             paused = self._take(paused=True)
         if self.cancel.is_set():
             raise Interrupted("Stopped between two trials; `rsi run --resume` continues.")
-        if self.deadline is not None and time.monotonic() > self.deadline:
+        if self.deadline is not None and self.state != "claiming" and time.monotonic() > self.deadline:
             self.out_of_time = True
             raise Stopped("the hours of this campaign are used up")
 
-    def _take(self, paused: bool = False) -> bool:
-        for action in take_commands(self.paths):
-            self.steps.append(action)
+    def _take(self, paused: bool) -> bool:
+        """Record all that waits, then act on it; whether the campaign is paused afterwards."""
+        actions = take_commands(self.paths, self._record)
+        for action in actions:
             if action.action == "stop":
                 raise Stopped(f"stopped by {action.who}")
-            paused = self._pause(action, paused)
+            if action.action == "pause" and not paused:
+                self.steps.append(StateChanged(state="paused", reason=f"by {action.who}"))
+                paused = True
+            elif action.action == "resume" and paused:
+                self.steps.append(StateChanged(state=self.state, reason=f"resumed by {action.who}"))
+                paused = False
         return paused
 
-    def _pause(self, action: PersonActed, paused: bool) -> bool:
-        if action.action == "pause" and not paused:
-            self.steps.append(StateChanged(state="paused", reason=f"by {action.who}"))
-            return True
-        if action.action == "resume" and paused:
-            self.steps.append(StateChanged(state="searching", reason=f"resumed by {action.who}"))
-            return False
-        return paused
+    def _record(self, name: str, action: PersonActed) -> None:
+        self.steps.once(f"command/{name}", PersonActed, lambda: action)
+
+    def forget_the_past(self) -> tuple[str, ...]:
+        """Clear what was meant for an engine that has ended: its pause, and commands that it never took.
+
+        Notes are kept. Returns one sentence for each command that is not carried out.
+        """
+        stale: list[str] = []
+
+        def look(name: str, action: PersonActed) -> None:
+            if action.action == "note":
+                self._record(name, action)
+            else:
+                stale.append(f"A {action.action} that {action.who} sent to an engine that had ended was dropped.")
+
+        take_commands(self.paths, look)
+        return tuple(stale)

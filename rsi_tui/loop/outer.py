@@ -6,7 +6,7 @@ runs the same lines and finds what was decided.
 
 from __future__ import annotations
 
-from rsi_tui.journal.events import State, StateChanged
+from rsi_tui.journal.events import State
 from rsi_tui.loop.bundle import prove_bundle
 from rsi_tui.loop.claiming import claim
 from rsi_tui.loop.context import Context, Stopped
@@ -16,25 +16,30 @@ from rsi_tui.loop.inner import run_direction
 
 def run_campaign(ctx: Context) -> State:
     """Carry a campaign to its end; returns its last state."""
-    enter(ctx, "contracted")
-    ctx.profile = ctx.evaluator.profile()
-    ctx.heed_people()
-    ctx.noise = ctx.evaluator.calibrate(ctx.open_ledger()).noise
-    enter(ctx, "baselined")
-    enter(ctx, "searching")
     try:
+        baseline(ctx)
         search(ctx)
         if ctx.contract.proof.bundle:
             prove_bundle(ctx)
+        best = ctx.memory.best
+        proven = best.id != ctx.evaluator.original.id
+        if proven:
+            ctx.enter("claiming")
+            claim(ctx, best)
     except Stopped as stop:
-        return _stopped(ctx, str(stop))
-    best = ctx.memory.best
-    if best.id != ctx.evaluator.original.id:
-        enter(ctx, "claiming")
-        claim(ctx, best)
-    ctx.evaluator.reveal()
-    enter(ctx, "finished", "" if best.id != ctx.evaluator.original.id else "nothing could be proven faster")
-    return "finished"
+        return end(ctx, "stopped", str(stop))
+    return end(ctx, "finished", "" if proven else "nothing could be proven faster")
+
+
+def baseline(ctx: Context) -> None:
+    """Where the time goes, how noisy this machine is, and how exact a change must be."""
+    ctx.enter("contracted")
+    ctx.heed_people()
+    ctx.profile = ctx.evaluator.profile()
+    ctx.heed_people()
+    ctx.noise = ctx.evaluator.calibrate(ctx.open_ledger()).noise
+    ctx.enter("baselined")
+    ctx.enter("searching")
 
 
 def search(ctx: Context) -> None:
@@ -48,12 +53,8 @@ def search(ctx: Context) -> None:
         close_direction(ctx, direction, reason)
 
 
-def enter(ctx: Context, state: State, reason: str = "") -> None:
-    """Record a state once."""
-    ctx.steps.once(f"state/{state}", StateChanged, lambda: StateChanged(state=state, reason=reason))
-
-
-def _stopped(ctx: Context, reason: str) -> State:
+def end(ctx: Context, state: State, reason: str) -> State:
+    """Publish the evaluator's secrets and record the last state."""
     ctx.evaluator.reveal()
-    enter(ctx, "stopped", reason)
-    return "stopped"
+    ctx.enter(state, reason)
+    return state
