@@ -6,6 +6,7 @@ Errors that a person can cause end as one sentence on stderr; the exit codes are
 
 from __future__ import annotations
 
+import errno
 import getpass
 import json
 import os
@@ -17,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from rsi_tui.errors import RsiError
+from rsi_tui.errors import RsiError, UsageError
 from rsi_tui.locations import find_home
 
 app = typer.Typer(
@@ -49,8 +50,8 @@ def run(
     candidates: Annotated[int | None, typer.Option(min=1, help="Budget of candidates.")] = None,
     hours: Annotated[float | None, typer.Option(min=0.01, help="Budget of hours.")] = None,
     preset: Annotated[str, typer.Option(help="quick, full, or another preset of the workload.")] = "",
-    mind: Annotated[str, typer.Option(help="Who thinks for the roles: builtin.")] = "builtin",
-    seed: Annotated[int, typer.Option(help="Seed of the search; never of a measurement.")] = 0,
+    mind: Annotated[str | None, typer.Option(help="Who thinks for the roles: builtin.")] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Try again what failed before under the same conditions.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the newest interrupted campaign.")] = False,
     snapshot: Annotated[bool, typer.Option("--snapshot", help="Take uncommitted changes along.")] = False,
     committed: Annotated[bool, typer.Option("--committed", help="Leave uncommitted changes out.")] = False,
@@ -65,23 +66,22 @@ def run(
     from rsi_tui.journal.view import campaign_summary, load_campaign
     from rsi_tui.loop.engine import run as run_engine
     from rsi_tui.loop.setup import Request, silent
-    from rsi_tui.minds.choose import mind_named
 
     home = find_home()
     request = Request(
         workload=workload,
         preset=preset,
         mind=mind,
-        seed=seed,
         candidates=candidates,
         hours=hours,
+        retry=retry,
         resume=resume,
         snapshot=snapshot,
         committed=committed,
         unsandboxed=unsandboxed,
     )
     listen = silent if as_json else PlainLog
-    ended = run_engine(home, request, mind_named(mind), listen, _note)
+    ended = run_engine(home, request, listen=listen, on_note=_note)
     view = load_campaign(home, ended.campaign)
     if as_json:
         print(json.dumps(campaign_summary(view), indent=2))
@@ -89,6 +89,8 @@ def run(
         print(f"Stopped. Nothing finished is lost; go on with: {_how_called()} run {workload} {_preset(preset)}--resume")
     else:
         print(final_summary(view, ended.report, f"{_how_called()} attach {ended.campaign}"))
+    if ended.sentence:
+        print(f"rsi: {ended.sentence}", file=sys.stderr)
     raise typer.Exit(ended.exit_code)
 
 
@@ -209,10 +211,13 @@ def doctor(as_json: Json = False) -> None:
 
 def _command(campaign: str | None, action: str, text: str = "") -> None:
     from rsi_tui.audit.reading import find_campaign
+    from rsi_tui.journal.chain import holder
     from rsi_tui.journal.commands import send_command
 
     home = find_home()
     found = find_campaign(home, campaign)
+    if action != "note" and holder(home.campaign(found).journal) is None:
+        raise UsageError(f"No engine works on {found}, so there is nothing to {action}; `rsi status {found}` says more.")
     send_command(home.campaign(found), getpass.getuser(), action, text)  # type: ignore[arg-type]
     print(f"{action} sent to {found}.")
 
@@ -227,5 +232,9 @@ def main() -> None:
     except KeyboardInterrupt:
         print("rsi: stopped.", file=sys.stderr)
         sys.exit(1)
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):
+            raise
+        # Whoever read this is gone: the interpreter must not try to flush to it once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

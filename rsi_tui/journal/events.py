@@ -49,6 +49,8 @@ class CampaignCreated(Fact):
     max_candidates: int
     hours: float | None = None
     usd: float | None = None
+    retry: bool = False
+    """what failed before under the same conditions is tried again"""
     trust: Literal["A", "B", "C"]
     sandbox: str
     """what isolates a trial here, one sentence"""

@@ -1,12 +1,12 @@
 """The engine: one process that carries one campaign, survives its terminal and can be taken up again.
 
 SIGINT and SIGTERM end the running trial and the process; everything recorded stays, and
-`rsi run --resume` continues. SIGHUP (a lost terminal) is ignored.
+`rsi run --resume` continues. SIGHUP is ignored, and a terminal that can't be written to any more is
+left alone. A campaign that ended has its report and has published its secrets, however it ended.
 """
 
 from __future__ import annotations
 
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from rsi_tui.audit.report import render_report
-from rsi_tui.errors import BudgetError, ContractError
+from rsi_tui.audit.reading import write_report
+from rsi_tui.errors import BudgetError, ContractError, RsiError
 from rsi_tui.evaluator.service import Interrupted
-from rsi_tui.journal.chain import read_events
-from rsi_tui.journal.view import CampaignView
-from rsi_tui.locations import CampaignPaths, Home
-from rsi_tui.loop.outer import enter, run_campaign
-from rsi_tui.loop.setup import Listen, Opened, Request, open_campaign, silent
+from rsi_tui.locations import Home
+from rsi_tui.loop.context import Context
+from rsi_tui.loop.outer import end, run_campaign
+from rsi_tui.loop.setup import Listen, Opened, Request, forget, open_campaign, outliving, silent
 from rsi_tui.minds.protocol import Mind
 
 
@@ -35,68 +34,72 @@ class Ended:
     """finished, stopped or interrupted"""
     report: Path | None
     exit_code: int
+    sentence: str = ""
+    """what a person must know of an end that is no success; '' else"""
 
 
 def run(
     home: Home,
     request: Request,
-    mind: Mind,
+    mind: Mind | None = None,
     listen: Listen = silent,
     on_note: Callable[[str], None] = lambda note: None,
 ) -> Ended:
-    """Run or resume a campaign in this process until it ends or is interrupted."""
-    opened = open_campaign(home, request, mind, listen)
+    """Run or resume a campaign in this process until it ends or is interrupted.
+
+    `mind` stands in for the one that the request names. Raises ContractError when the program could not even be
+    profiled (nothing is left of such a campaign), else an RsiError when the campaign can't be opened or go on.
+    """
+    tell = outliving(on_note)
+    opened = open_campaign(home, request, mind, listen, tell)
     for note in opened.notes:
-        on_note(note)
+        tell(note)
     try:
         with _signals(opened.context.cancel):
-            return _carry(home, opened)
+            return _carry(home, opened, tell)
     finally:
         opened.recall.close()
         opened.writer.close()
 
 
-def _carry(home: Home, opened: Opened) -> Ended:
+def _carry(home: Home, opened: Opened, tell: Callable[[str], None]) -> Ended:
     ctx = opened.context
     campaign = ctx.created.campaign
-    finished = False
+    over = False
     try:
-        state = run_campaign(ctx)
-        finished = True
+        state, code, sentence = _search(ctx)
+        over = True
     except Interrupted:
         return Ended(campaign, "interrupted", None, 1)
-    except ContractError as error:
-        _give_up(opened, str(error))
+    except ContractError:
+        opened.writer.close()
+        forget(ctx.paths)
         raise
     finally:
-        ctx.evaluator.close(finished=finished)
-    report = write_report(ctx.paths)
-    opened.recall.sync()
+        ctx.evaluator.close(finished=over)
+    report = write_report(home, campaign)
+    try:
+        opened.recall.sync()
+    except RsiError as error:
+        tell(f"The library does not hold this campaign yet: {error}")
+    return Ended(campaign, state, report, code, f"{sentence}; what was found lies in {report}." if sentence else "")
+
+
+def _search(ctx: Context) -> tuple[str, int, str]:
+    """Carry the campaign to its end: its last state, the exit code, and what went wrong.
+
+    A program that breaks its contract ends the campaign; ContractError only when nothing was measured before.
+    """
+    try:
+        state = run_campaign(ctx)
+    except ContractError as error:
+        if ctx.profile is None:
+            raise
+        reason = str(error).rstrip(".")
+        return end(ctx, "stopped", reason), error.exit_code, reason
     if ctx.out_of_time:
-        raise BudgetError(f"The hours ran out before the claim; what was found lies in {report}.")
-    return Ended(campaign, state, report, 0)
-
-
-def _give_up(opened: Opened, reason: str) -> None:
-    """The program does not do what its contract says: forget a campaign that measured nothing, else end it."""
-    ctx = opened.context
-    if ctx.profile is None:
-        opened.writer.close()
-        for folder in (ctx.paths.root, ctx.paths.evaluator):
-            shutil.rmtree(folder, ignore_errors=True)
-    else:
-        enter(ctx, "stopped", reason)
-
-
-def write_report(paths: CampaignPaths) -> Path:
-    """Render the report from the journal into the campaign's folder."""
-    events = read_events(paths.journal)
-    view = CampaignView()
-    for event in events:
-        view.feed(event)
-    file = paths.reports / "report.md"
-    file.write_text(render_report(view, events, "md"), encoding="utf-8")
-    return file
+        return state, BudgetError.exit_code, "The hours ran out before the claim"
+    return state, 0, ""
 
 
 @contextmanager

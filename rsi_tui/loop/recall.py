@@ -43,8 +43,18 @@ class Memories:
 class Recall:
     """Opens the library when first asked, keeps the answer of each direction."""
 
-    def __init__(self, home: Home, created: CampaignCreated, contract: Contract) -> None:
+    def __init__(
+        self,
+        home: Home,
+        created: CampaignCreated,
+        contract: Contract,
+        *,
+        retry: bool = False,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        """`retry`: nothing that failed before stands in the way; `tell` is told when the machine is busy."""
         self._home, self._created, self._contract = home, created, contract
+        self._retry, self._tell = retry, tell
         self._library: room.ExperienceLibrary | None = None
         self._answers: dict[int, Memories] = {}
 
@@ -58,7 +68,7 @@ class Recall:
     def library(self) -> room.ExperienceLibrary:
         """The library, opened and given the technique cards on first use."""
         if self._library is None:
-            with host_lease("opening the experience library"):
+            with host_lease("opening the experience library", on_wait=self._tell):
                 self._library = room.open_library(self._home)
                 room.add_technique_cards(self._library, all_techniques())
         return self._library
@@ -66,7 +76,7 @@ class Recall:
     def sync(self) -> None:
         """Bring this campaign's journal into the library."""
         library = self.library
-        with host_lease("indexing this campaign"):
+        with host_lease("indexing this campaign", on_wait=self._tell):
             room.sync(library, self._home, self._created.campaign)
 
     def close(self) -> None:

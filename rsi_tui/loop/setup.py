@@ -1,13 +1,15 @@
 """Opening a campaign: a new one from a workload, or an interrupted one from its journal.
 
-Nothing of a new campaign is written before everything about it was found in order; an error here
-leaves the home as it was.
+Nothing of a new campaign is written before everything about it was found in order, and what was
+written is taken back when opening it fails all the same; an error here leaves the home as it was.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
+import shutil
 import sys
 import threading
 import time
@@ -15,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from rsi_tui import __version__
 from rsi_tui import evaluator as evaluator_room
@@ -23,7 +26,6 @@ from rsi_tui.contract.libraries import unavailable_knobs
 from rsi_tui.contract.load import load_contract
 from rsi_tui.contract.model import Contract
 from rsi_tui.contract.scope import in_scope
-from rsi_tui.errors import UsageError
 from rsi_tui.evaluator.compare import UpdateComparer
 from rsi_tui.evaluator.lab import Lab
 from rsi_tui.evaluator.ledger import campaign_alpha
@@ -31,7 +33,7 @@ from rsi_tui.evaluator.service import Evaluator
 from rsi_tui.evaluator.trial import TrialRunner
 from rsi_tui.evaluator.validation import HiddenValidation
 from rsi_tui.evaluator.vault import Vault
-from rsi_tui.journal.chain import JournalWriter, read_events
+from rsi_tui.journal.chain import JournalWriter
 from rsi_tui.journal.events import CampaignCreated, EngineStarted, Event, StateChanged, TrialStarted
 from rsi_tui.journal.facts import ORIGINAL, CandidateFacts
 from rsi_tui.journal.home import grant_alpha
@@ -42,8 +44,10 @@ from rsi_tui.launch.sandbox import python_mounts
 from rsi_tui.launch.spec import LaunchSpec, Mount
 from rsi_tui.locations import CampaignPaths, Home
 from rsi_tui.loop.context import Context
-from rsi_tui.loop.recall import Recall
 from rsi_tui.loop.memory import Memory
+from rsi_tui.loop.recall import Recall
+from rsi_tui.loop.resuming import last_state, require_same, seconds_spent, unfinished
+from rsi_tui.minds.choose import mind_named
 from rsi_tui.minds.protocol import Mind
 from rsi_tui.repo.mirror import Mirror
 
@@ -54,11 +58,12 @@ class Request:
 
     workload: Path
     preset: str = ""
-    mind: str = "builtin"
-    seed: int = 0
+    mind: str | None = None
+    """None is the builtin one, or that of the campaign that is resumed"""
     candidates: int | None = None
     hours: float | None = None
-    usd: float | None = None
+    retry: bool = False
+    """try again what failed before under the same conditions"""
     resume: bool = False
     snapshot: bool = False
     committed: bool = False
@@ -79,6 +84,7 @@ class Opened:
 COMPARER_MEMORY = 8 * 2**30
 """limit of the worker that compares checkpoints: three of them, in double precision one tensor at a time"""
 
+T = TypeVar("T")
 Listen = Callable[[Sequence[Event]], Callable[[Event], None]]
 """given the events so far, what is to be told of each new one"""
 
@@ -89,10 +95,16 @@ def silent(past: Sequence[Event]) -> Callable[[Event], None]:
 
 
 def open_campaign(
-    home: Home, request: Request, mind: Mind, listen: Listen = silent, aa_pairs: int | None = None
+    home: Home,
+    request: Request,
+    mind: Mind | None = None,
+    listen: Listen = silent,
+    tell: Callable[[str], None] = lambda sentence: None,
+    aa_pairs: int | None = None,
 ) -> Opened:
     """Create or resume a campaign; raises an RsiError of one sentence when that can't be done.
 
+    `mind` stands in for the one that is named; `tell` is given sentences for the person while the campaign runs;
     `aa_pairs` replaces the contract's number of A/A pairs, for measurements of the engine itself.
     """
     contract = load_contract(request.workload, request.preset)
@@ -106,36 +118,77 @@ def open_campaign(
         committed=request.committed,
         matters=lambda path: in_scope(contract, path),
     )
-    id = _resumable(home, mirror, contract) if request.resume else _new_id(home)
-    paths = home.campaign(id)
-    if not request.resume:
-        _make_folders(paths)
-    writer = JournalWriter.open(paths.journal)
-    steps = Steps(_Announcing(writer, listen(writer.events)), writer.events)
-    created = steps.once(
-        "created", CampaignCreated, lambda: _created(request, id, contract, mirror, launcher)
-    )
-    steps.append(EngineStarted(pid=os.getpid(), resumed=request.resume))
+    created = _created(request, _new_id(home), contract, mirror, launcher, mind)
+    if request.resume:
+        begun = unfinished(home, mirror, contract)
+        require_same(begun, created, request.mind, request.candidates, request.hours)
+        created = begun
+    parts = _Parts(home, request, contract, launcher, mirror, created, mind or mind_named(created.mind), tell)
+    paths = home.campaign(created.campaign)
+    with contextlib.ExitStack() as undo:
+        if not request.resume:
+            undo.callback(forget, paths)
+            _make_folders(paths)
+        writer = JournalWriter.open(paths.journal)
+        undo.callback(writer.close)
+        opened = _open(parts, paths, writer, listen)
+        undo.pop_all()
+    return opened
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a campaign is made of before anything of it is written."""
+
+    home: Home
+    request: Request
+    contract: Contract
+    launcher: LocalLauncher
+    mirror: Mirror
+    created: CampaignCreated
+    mind: Mind
+    tell: Callable[[str], None]
+
+
+def _open(parts: _Parts, paths: CampaignPaths, writer: JournalWriter, listen: Listen) -> Opened:
+    """Put the parts together over an open journal, and record that an engine takes it up."""
+    contract, created, past = parts.contract, parts.created, writer.events
+    steps = Steps(_Announcing(writer, listen(past)), past)
     cancel = threading.Event()
-    lab = _lab(contract, created, mirror, paths, launcher, steps, writer.events, cancel)
     missing = unavailable_knobs(contract)
-    recall = Recall(home, created, contract)
+    lab = _lab(parts, paths, steps, past, cancel)
+    recall = Recall(parts.home, created, contract, retry=created.retry or parts.request.retry, tell=parts.tell)
+    state, paused = last_state(past)
     context = Context(
         created=created,
         contract=contract,
         usable=restrict(contract, missing),
-        mirror=mirror,
+        mirror=parts.mirror,
         paths=paths,
         steps=steps,
-        mind=mind,
+        mind=parts.mind,
         evaluator=Evaluator(lab),
-        draw_alpha=lambda: grant_alpha(home, created.workload_key, created.campaign, campaign_alpha),
+        draw_alpha=lambda: grant_alpha(parts.home, created.workload_key, created.campaign, campaign_alpha),
         memory=Memory(lab.original),
         recall=recall,
         cancel=cancel,
-        deadline=time.monotonic() + 3600 * created.hours if created.hours else None,
+        deadline=time.monotonic() + 3600 * created.hours - seconds_spent(past) if created.hours else None,
+        state=state,
     )
-    return Opened(context, writer, recall, (*mirror.notes, *missing.values()))
+    lab.between = context.heed_people
+    lab.on_wait = parts.tell
+    steps.once("created", CampaignCreated, lambda: created)
+    steps.append(EngineStarted(pid=os.getpid(), resumed=parts.request.resume))
+    if paused:
+        steps.append(StateChanged(state=state, reason="taken up by a new engine"))
+    dropped = context.forget_the_past()
+    return Opened(context, writer, recall, (*parts.mirror.notes, *missing.values(), *dropped))
+
+
+def forget(paths: CampaignPaths) -> None:
+    """Remove every trace of a campaign that measured nothing."""
+    for folder in (paths.root, paths.evaluator):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def restrict(contract: Contract, missing: dict[str, str]) -> Contract:
@@ -145,15 +198,34 @@ def restrict(contract: Contract, missing: dict[str, str]) -> Contract:
 
 
 class _Announcing:
-    """A journal writer that tells a listener of each event once it is on disk."""
+    """A journal writer that tells a listener of each event once it is on disk.
+
+    A listener whose terminal is gone is not asked again; the campaign goes on.
+    """
 
     def __init__(self, writer: JournalWriter, listener: Callable[[Event], None]) -> None:
-        self._writer, self._listener = writer, listener
+        self._writer = writer
+        self._tell = outliving(listener)
 
     def append(self, body: object, step: str = "") -> Event:
         event = self._writer.append(body, step)  # type: ignore[arg-type]
-        self._listener(event)
+        self._tell(event)
         return event
+
+
+def outliving(listener: Callable[[T], None]) -> Callable[[T], None]:
+    """The listener, silent for good from the first time that it can't be written to."""
+    lost = False
+
+    def tell(what: T) -> None:
+        nonlocal lost
+        if not lost:
+            try:
+                listener(what)
+            except OSError:
+                lost = True
+
+    return tell
 
 
 def _make_folders(paths: CampaignPaths) -> None:
@@ -168,37 +240,10 @@ def _new_id(home: Home) -> str:
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
-def _resumable(home: Home, mirror: Mirror, contract: Contract) -> str:
-    """The newest unfinished campaign on this workload and contract; UsageError when there is none."""
-    ended = changed = ""
-    for folder in sorted(home.campaigns.glob("*"), reverse=True) if home.campaigns.is_dir() else []:
-        journal = home.campaign(folder.name).journal
-        if not journal.exists():
-            continue
-        events = read_events(journal)
-        if not events or not isinstance(created := events[0].body, CampaignCreated):
-            continue
-        if created.workload_key != mirror.key or created.preset != contract.preset:
-            continue
-        states = [e.body.state for e in events if isinstance(e.body, StateChanged)]
-        if states and states[-1] in ("finished", "stopped"):
-            ended = ended or folder.name
-        elif created.contract_hash != contract.hash or created.base_commit != mirror.base:
-            changed = changed or folder.name
-        else:
-            return folder.name
-    if changed:
-        raise UsageError(
-            f"Campaign {changed} can't be resumed because workload.toml or the program changed since: "
-            "undo that change, or start anew without --resume."
-        )
-    hint = f"; the newest, {ended}, has ended" if ended else ""
-    raise UsageError(f"No interrupted campaign on this workload{hint}: start one without --resume.")
-
-
 def _created(
-    request: Request, id: str, contract: Contract, mirror: Mirror, launcher: LocalLauncher
+    request: Request, id: str, contract: Contract, mirror: Mirror, launcher: LocalLauncher, mind: Mind | None
 ) -> CampaignCreated:
+    """What a campaign begun here and now records of itself."""
     host = fingerprint()
     python = Path(resolve_python(contract))
     host = {**host, "software": f"{host['software']}, torch {torch_version(python)}"}
@@ -213,11 +258,11 @@ def _created(
         contract=contract.model_dump(mode="json"),
         base_commit=mirror.base,
         preset=contract.preset,
-        mind=request.mind,
-        seed=request.seed,
+        mind=request.mind or (mind.name if mind is not None else "builtin"),
+        seed=0,
         max_candidates=request.candidates or contract.proof.max_candidates,
         hours=request.hours,
-        usd=request.usd,
+        retry=request.retry,
         trust=trust,
         sandbox=launcher.describe(),
         host=host,
@@ -225,16 +270,8 @@ def _created(
     )
 
 
-def _lab(
-    contract: Contract,
-    created: CampaignCreated,
-    mirror: Mirror,
-    paths: CampaignPaths,
-    launcher: LocalLauncher,
-    steps: Steps,
-    events: list[Event],
-    cancel: threading.Event,
-) -> Lab:
+def _lab(parts: _Parts, paths: CampaignPaths, steps: Steps, events: list[Event], cancel: threading.Event) -> Lab:
+    contract, launcher, mirror = parts.contract, parts.launcher, parts.mirror
     python = Path(resolve_python(contract))
     original = CandidateFacts(id=ORIGINAL, commit=mirror.base, base=mirror.base, knobs=contract.defaults)
     runner = TrialRunner(contract, launcher, mirror, paths, python)
@@ -255,7 +292,7 @@ def _lab(
         open_comparer=lambda: open_comparer(launcher, paths, contract.launch.checkpoint_key),
         holdouts=holdouts,
         cancel=cancel,
-        fingerprint=fingerprint_hash(created.host),
+        fingerprint=fingerprint_hash(parts.created.host),
         trials=sum(1 for event in events if isinstance(event.body, TrialStarted)),
     )
 

@@ -1,0 +1,92 @@
+"""Taking an interrupted campaign up again: which one, whether it still may be, and how much of its time is left.
+
+A campaign is one set of conditions from its first event to its last: what was asked for, what isolates
+its trials, and the machine they run on. Whatever differs is refused in one sentence; nothing here writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rsi_tui.contract.model import Contract
+from rsi_tui.errors import UsageError
+from rsi_tui.journal.chain import read_events
+from rsi_tui.journal.events import CampaignCreated, EngineStarted, Event, State, StateChanged
+from rsi_tui.locations import Home
+from rsi_tui.repo.mirror import Mirror
+
+
+def unfinished(home: Home, mirror: Mirror, contract: Contract) -> CampaignCreated:
+    """The newest unfinished campaign on this workload and contract; UsageError when there is none."""
+    ended = changed = ""
+    for folder in sorted(home.campaigns.glob("*"), reverse=True) if home.campaigns.is_dir() else []:
+        journal = home.campaign(folder.name).journal
+        if not journal.exists():
+            continue
+        events = read_events(journal)
+        if not events or not isinstance(created := events[0].body, CampaignCreated):
+            continue
+        if created.workload_key != mirror.key or created.preset != contract.preset:
+            continue
+        if last_state(events)[0] in ("finished", "stopped"):
+            ended = ended or folder.name
+        elif created.contract_hash != contract.hash or created.base_commit != mirror.base:
+            changed = changed or folder.name
+        else:
+            return created
+    if changed:
+        raise UsageError(
+            f"Campaign {changed} can't be resumed because workload.toml or the program changed since: "
+            "undo that change, or start anew without --resume."
+        )
+    hint = f"; the newest, {ended}, has ended" if ended else ""
+    raise UsageError(f"No interrupted campaign on this workload{hint}: start one without --resume.")
+
+
+def require_same(
+    created: CampaignCreated, now: CampaignCreated, mind: str | None, candidates: int | None, hours: float | None
+) -> None:
+    """UsageError, one sentence, unless the campaign can go on as it began.
+
+    `now` is what a campaign begun here and now would record; of what a person asked for, None keeps what is recorded.
+    """
+    id = created.campaign
+    if created.trust != now.trust or created.sandbox != now.sandbox:
+        raise UsageError(
+            f"Campaign {id} was begun with other protection ({created.sandbox.rstrip('.')}) than it would have now "
+            f"({now.sandbox.rstrip('.')}): restore it, with or without --unsandboxed as before, or start anew without --resume."
+        )
+    for name in sorted(created.host.keys() | now.host.keys()):
+        before, here = created.host.get(name, "unknown"), now.host.get(name, "unknown")
+        if before != here:
+            raise UsageError(
+                f"Campaign {id} was measured on other {name} ({before}) than this machine has ({here}), and the two "
+                "can't be compared: resume it where it began, or start anew without --resume."
+            )
+    asked = {"mind": (mind, created.mind), "candidates": (candidates, created.max_candidates), "hours": (hours, created.hours)}
+    for name, (wanted, recorded) in asked.items():
+        if wanted is not None and wanted != recorded:
+            raise UsageError(
+                f"Campaign {id} was begun with {'no limit of' if recorded is None else recorded} {name}, not {wanted}: "
+                f"leave --{name} away to go on with it, or start anew without --resume."
+            )
+
+
+def last_state(events: Sequence[Event]) -> tuple[State, bool]:
+    """The last state but 'paused', and whether the campaign was left paused."""
+    states = [event.body.state for event in events if isinstance(event.body, StateChanged)]
+    real = [state for state in states if state != "paused"]
+    return real[-1] if real else "contracted", bool(states) and states[-1] == "paused"
+
+
+def seconds_spent(events: Sequence[Event]) -> float:
+    """How long engines have worked on a campaign: each from its start to the last thing it recorded."""
+    total, began, last = 0.0, None, None
+    for event in events:
+        at = datetime.fromisoformat(event.at)
+        if isinstance(event.body, EngineStarted):
+            total += (last - began).total_seconds() if began and last else 0.0
+            began = at
+        last = at
+    return total + ((last - began).total_seconds() if began and last else 0.0)
