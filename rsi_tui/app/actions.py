@@ -24,9 +24,9 @@ class Action:
 
 
 LIVE: tuple[Action, ...] = (
+    Action("app.detail", "enter", "enter", "Detail", "everything about the line under the cursor"),
     Action("app.detach", "q", "q", "Detach", "leave; the engine runs on"),
     Action("app.help", "question_mark", "?", "Help", "this list"),
-    Action("app.detail", "enter", "enter", "Detail", "everything about the line under the cursor"),
     Action("app.report", "r", "r", "Report", "preview of the audit report"),
     Action("app.choose", "c", "c", "Campaigns", "choose another campaign"),
     Action("app.pause", "p", "p", "Pause", "pause after the run at hand, or resume"),

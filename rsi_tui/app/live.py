@@ -16,7 +16,7 @@ from rsi_tui.app.pager import move
 from rsi_tui.app.tree import LoopTree, at_work
 from rsi_tui.audit import pages, words
 from rsi_tui.audit.reading import engine_words, running_words
-from rsi_tui.journal.view import CampaignView
+from rsi_tui.journal.view import CampaignView, CandidateView
 
 W = TypeVar("W", bound=Widget)
 
@@ -62,13 +62,13 @@ class LiveScreen(Screen[None]):
     LiveScreen #start { display: none; height: 1fr; padding: 1 2; }
     LiveScreen.-empty #start { display: block; }
     LiveScreen.-empty #body { display: none; }
-    LiveScreen.-over #log { display: none; }
-    LiveScreen.-over #body { grid-size: 2 2; grid-rows: 1fr 8; }
+    LiveScreen.-silent #log { display: none; }
+    LiveScreen.-silent #body { grid-size: 2 2; grid-rows: 1fr 8; }
     LiveScreen.-wide #body { grid-size: 2 3; grid-columns: 3fr 2fr; grid-rows: 1fr 1fr 2fr; }
     LiveScreen.-wide #loops { column-span: 1; row-span: 3; }
     LiveScreen.-wide #log { column-span: 1; }
-    LiveScreen.-wide.-over #body { grid-size: 2 2; grid-rows: 1fr 1fr; }
-    LiveScreen.-wide.-over #loops { row-span: 2; }
+    LiveScreen.-wide.-silent #body { grid-size: 2 2; grid-rows: 1fr 1fr; }
+    LiveScreen.-wide.-silent #loops { row-span: 2; }
     """
 
     def __init__(self, log_lines: int) -> None:
@@ -114,7 +114,7 @@ class LiveScreen(Screen[None]):
         """Bring everything up to a view."""
         self._view, self._engine = view, engine
         self.set_class(view.created is None, "-empty")
-        self.set_class(view.over, "-over")
+        self._show_log_panel()
         self._show_head()
         if view.created is None:
             return
@@ -122,7 +122,7 @@ class LiveScreen(Screen[None]):
         self.query_one("#kept", Line).show(kept(view))
         self.query_one("#refused", Line).show(turned_down(view))
         log = self.query_one(Log)
-        title = next((running_words(view, name) for name in view.running), "no run at the moment") if engine else "no run"
+        title = next((running_words(view, name) for name in view.running), "no run at the moment") if engine else "Last output; no run now"
         if log.border_title != title:
             log.border_title = title
 
@@ -133,6 +133,12 @@ class LiveScreen(Screen[None]):
             log.clear()
         if lines:
             log.write_lines(lines, scroll_end=log.is_vertical_scroll_end)
+            self._show_log_panel()
+
+    def _show_log_panel(self) -> None:
+        """The log takes no room when nothing runs and nothing is left to read."""
+        empty = self._engine is None and self.query_one(Log).line_count == 0
+        self.set_class(self._view.over or empty, "-silent")
 
     def say(self, text: str) -> None:
         """Put a message where the present state is shown, until the next change."""
@@ -189,7 +195,9 @@ def head(view: CampaignView, engine: int | None, width: int) -> tuple[Text, Text
     facts = Text(label)
     speedup, estimate = view.proven_speedup(), view.estimated_speedup()
     if speedup is None and estimate is not None:
-        facts.append(f"adopted, {words.about(estimate).removesuffix(' faster')}, {'not claimed' if view.over else 'not yet claimed'}", "green")
+        about = words.about(estimate).removesuffix(" faster")
+        short = (f"adopted, {about}, {'not claimed' if view.over else 'not yet claimed'}", f"{about}, unclaimed")
+        facts.append(next((f for f in short if len(label) + len(f) <= width), short[-1]), "green")
     elif speedup is None:
         facts.append("nothing proven" + ("" if view.over else " yet"))
     else:
@@ -217,8 +225,7 @@ def kept(view: CampaignView) -> Text:
         text.append(f"+ {pages.candidate_line(view, known)}\n", "green")
         for member in known.facts.members:
             if member in view.candidates:
-                content = words.contents(*view.own_change(member))
-                text.append(f"  {member} {words.one_line(content)}, unproven alone\n", "dim")
+                text.append(f"  {words.one_line(_member_words(view, view.candidates[member]))}\n", "dim")
     if not text.plain:
         promising = [c for c in view.candidates.values() if c.screen is not None and c.screen.promoted and c.verdict is None]
         text.append("nothing yet\n" if not view.over else "nothing\n")
@@ -228,8 +235,14 @@ def kept(view: CampaignView) -> Text:
     return text
 
 
+def _member_words(view: CampaignView, known: CandidateView) -> str:
+    """'c1 sdpa: -16.4 % in screening, unproven alone'."""
+    seen = f" {words.change(known.screen.log_ratio)} in screening," if known.screen is not None and known.screen.log_ratio is not None else ""
+    return f"{known.id} {words.contents(*view.own_change(known.id))}:{seen} unproven alone"
+
+
 def turned_down(view: CampaignView) -> Text:
     """What failed or was refused, newest first."""
-    lines = [pages.candidate_line(view, c) for c in view.turned_down()]
+    lines = [words.one_line(f"{c.id} {pages.change_words(view, c)}: {pages.brief_words(view, c)}") for c in view.turned_down()]
     lines += [words.one_line(f"{r.hypothesis} {r.kind.replace('_', ' ')}: {r.reason}") for k in view.rounds.values() for r in k.refusals]
     return Text("\n".join(f"x {line}" for line in reversed(lines)) or "nothing")

@@ -19,6 +19,7 @@ from rsi_tui.app.pager import Chooser, Confirm, Pager, ReportPager, page_text
 from rsi_tui.app.signals import leave_on_signals
 from rsi_tui.app.watch import JournalTail, LogTail, first_campaign
 from rsi_tui.audit import pages, reading
+from rsi_tui.audit.words import one_line
 from rsi_tui.config import AppSettings, load_settings
 from rsi_tui.errors import RsiError
 from rsi_tui.journal.commands import Action, send_command
@@ -145,7 +146,7 @@ class RsiApp(App[None]):
             return
         if views:
             current = self._tail.view.id if self._tail else ""
-            self.push_screen(Chooser([(v.id, _row(v)) for v in views], current), self._chosen)
+            self.push_screen(Chooser(list(zip((v.id for v in views), rows(views), strict=True)), current), self._chosen)
 
     def _chosen(self, campaign: str | None) -> None:
         if campaign is not None and (self._tail is None or campaign != self._tail.view.id):
@@ -194,6 +195,8 @@ class RsiApp(App[None]):
         return f"Campaign {view.id} is {view.state_words}; look at it again with `rsi attach {view.id}`."
 
 
-def _row(view: CampaignView) -> str:
-    proof = reading.short_speedup(view) or "nothing proven"
-    return f"{view.id}  {view.workload}  {view.state_words}  {proof}  {view.started_at[:16].replace('T', ' ')} UTC"
+def rows(views: list[CampaignView]) -> list[str]:
+    """A line for each campaign, in columns."""
+    cells = [(v.id, one_line(v.workload, 24), one_line(v.state_words, 30), reading.short_speedup(v) or "nothing proven") for v in views]
+    widths = [max(len(row[column]) for row in cells) for column in range(4)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]

@@ -15,7 +15,7 @@ from textual.widgets.option_list import Option
 
 from rsi_tui.app.actions import PAGER, bindings
 from rsi_tui.audit.pages import Page
-from rsi_tui.audit.words import one_line
+from rsi_tui.audit.words import clean
 
 _DIFF_STYLES = (("+++", "bold"), ("---", "bold"), ("diff ", "bold"), ("@@", "cyan"), ("+", "green"), ("-", "red"))
 
@@ -105,7 +105,7 @@ class Chooser(Screen[str | None]):
 
     def compose(self) -> ComposeResult:
         yield Static("Campaigns, newest first")
-        yield OptionList(*(Option(Text(one_line(text)), id=name) for name, text in self._rows), markup=False)
+        yield OptionList(*(Option(Text(clean(text), no_wrap=True, overflow="ellipsis"), id=name) for name, text in self._rows), markup=False)
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:

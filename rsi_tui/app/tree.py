@@ -109,9 +109,15 @@ def _direction(known: DirectionView) -> Text:
 def _round(view: CampaignView, known: RoundView) -> Text:
     mark, style = _mark(view, known)
     label = Text()
+    candidate = view.candidates.get(known.candidate)
     label.append(f"{mark} {known.candidate or known.hypothesis.id} ", style)
-    label.append(words.one_line(pages.round_words(view, known), 70), style)
-    label.append(f"  {words.one_line(known.hypothesis.statement)}")
+    if candidate is None:
+        label.append(words.one_line(pages.round_words(view, known), 70), style)
+        label.append(f"  {words.one_line(known.hypothesis.statement)}", "dim")
+        return label
+    decided = candidate.verdict is not None or candidate.screen is not None
+    label.append(words.one_line(pages.brief_words(view, candidate) if decided else pages.round_words(view, known), 70), style)
+    label.append(f"  {words.one_line(pages.change_words(view, candidate))}")
     return label
 
 

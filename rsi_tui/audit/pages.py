@@ -154,6 +154,9 @@ def round_words(view: CampaignView, known: RoundView) -> str:
 def outcome_words(view: CampaignView, candidate: CandidateView) -> str:
     """The last word on a candidate with its figure or its reason."""
     word = result_word(candidate).replace("_", " ")
+    if view.claim is not None and view.claim.candidate == candidate.id and candidate in view.adopted():
+        claimed = words.short_interval(view.claim.speedup) if view.claim.proven and view.claim.speedup else ""
+        return f"{word}, claimed: {claimed}" if claimed else f"{word} by verification, but the claim did not hold"
     if candidate.verdict is not None and candidate.verdict.verdict == "adopted" and candidate.verdict.speedup is not None:
         return f"{word}: {words.about(candidate.verdict.speedup.estimate)} in verification"
     if candidate.verdict is None and candidate.screen is not None and candidate.screen.log_ratio is not None:
@@ -162,6 +165,15 @@ def outcome_words(view: CampaignView, candidate: CandidateView) -> str:
         return f"{word}: {words.change(candidate.screen.log_ratio)} step time{predicted}"
     reason = why(candidate)
     return f"{word}: {reason}" if reason else word
+
+
+def brief_words(view: CampaignView, candidate: CandidateView) -> str:
+    """`outcome_words` where there is little room: 'dropped, +0.9 % (predicted -1.6 %)'."""
+    if candidate.verdict is not None or candidate.screen is None or candidate.screen.log_ratio is None:
+        return outcome_words(view, candidate)
+    known = view.rounds.get(candidate.hypothesis)
+    predicted = f" (predicted {words.change(known.hypothesis.predicted_time)})" if known else ""
+    return f"{result_word(candidate)}, {words.change(candidate.screen.log_ratio)}{predicted}"
 
 
 def candidate_line(view: CampaignView, candidate: CandidateView) -> str:
@@ -191,9 +203,9 @@ def _direction_lines(view: CampaignView, known: DirectionView) -> list[str]:
 def _direction_page(view: CampaignView, known: DirectionView) -> Page:
     facts = known.facts
     head = [
-        f"layer {facts.layer}; starts from {facts.start} ({facts.start_kind}); budget {words.plural(facts.budget, 'candidate')}",
+        f"layer {facts.layer}; starts from {facts.start}{'' if facts.start == facts.start_kind else f' ({facts.start_kind})'}; budget {words.plural(facts.budget, 'candidate')}",
         f"because {facts.reason}",
-        f"expected to save {words.percent(facts.expected_gain)} of the step time; closes after {facts.closing_rule}",
+        f"expected to save {words.percent(facts.expected_gain)} of the step time; {facts.closing_rule if facts.closing_rule.startswith('closed') else f'closes after {facts.closing_rule}'}",
     ]
     if facts.techniques:
         head.append("may try " + ", ".join(facts.techniques))
@@ -395,9 +407,9 @@ def _retrieved(view: CampaignView, about: str, evidence: tuple[str, ...]) -> Sec
         if known.before != about:
             continue
         lines.append(f"asked for: {known.event.query}")
-        for hit in known.event.hits:
-            used = f" -> {hit.used_for}" if hit.used_for else " -> not used"
-            lines.append(f"  {hit.record}: {hit.text} ({hit.why}){used}")
+        used = [hit for hit in known.event.hits if hit.used_for]
+        lines += [f"  {hit.record}: {hit.text} ({hit.why}) -> {hit.used_for}" for hit in used]
+        lines += [f"  {hit.record}: {words.one_line(hit.text, 80)} -> not used" for hit in known.event.hits if not hit.used_for]
         lines.append(f"changed: {known.event.changed or 'nothing'}")
     if evidence and not lines:
         lines.append("evidence: " + ", ".join(evidence))

@@ -133,7 +133,8 @@ def engine_words(view: CampaignView, engine: int | None) -> str:
     if engine is not None:
         return f"engine: running, process {engine}"
     folder = view.created.folder if view.created else "WORKLOAD"
-    return f"engine: none is running; `rsi run {folder} --resume` goes on"
+    preset = f" --preset {view.created.preset}" if view.created and view.created.preset else ""
+    return f"no engine runs; go on with `rsi run --resume{preset} {folder}`"
 
 
 def running_words(view: CampaignView, trial: str) -> str:
