@@ -29,6 +29,11 @@ class Conditions:
     software: str = ""
     profile: Mapping[str, float] = field(default_factory=dict)
     """phase -> share of a step, 0..1"""
+    base_commit: str = ""
+    """commit of the unchanged program"""
+    terms: str = ""
+    """hash of what the contract asks of a candidate, memory limit apart"""
+    memory_limit_bytes: int = 0
 
 
 @dataclass(frozen=True)

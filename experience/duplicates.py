@@ -1,4 +1,8 @@
-"""Which past candidates make a proposed one a repeat. Rows in, rows out."""
+"""Which past candidates make a proposed one a repeat. Rows in, rows out.
+
+A refutation binds only where the candidate would run as it ran then: the same program, terms, machine and
+versions, and a memory limit that decides the same. A repaired program or a relaxed contract opens it again.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from experience.conditions import Conditions
 from experience.records import CandidateRow
 
 PROVEN = frozenset({"adopted", "leaner"})
@@ -20,10 +25,7 @@ class Proposal:
     diff_hash: str
     launch_fingerprint: str
     base_stack: tuple[str, ...]
-    workload_key: str
-    hardware: str
-    software: str
-    memory_limit_bytes: int
+    conditions: Conditions
     techniques: frozenset[str]
     knobs: Mapping[str, str | int | float | bool]
 
@@ -41,6 +43,13 @@ def same_limits(row: CandidateRow, limit: int) -> bool:
     return limit == row.memory_limit_bytes
 
 
+def same_conditions(row: CandidateRow, here: Conditions) -> bool:
+    """Would the candidate of the past run here as it ran then?"""
+    then = (row.workload_key, row.hardware, row.software, row.base_commit, row.terms)
+    now = (here.workload_key, here.hardware, here.software, here.base_commit, here.terms)
+    return all(now) and then == now and same_limits(row, here.memory_limit_bytes)
+
+
 def repeats(proposal: Proposal, rows: Iterable[CandidateRow]) -> list[CandidateRow]:
     """Rows that the proposal would repeat, exact ones first, then newest first."""
     rows = list(rows)
@@ -50,7 +59,7 @@ def repeats(proposal: Proposal, rows: Iterable[CandidateRow]) -> list[CandidateR
         for row in rows
         if refuted(row, bundled)
         and row.base_stack == proposal.base_stack
-        and same_limits(row, proposal.memory_limit_bytes)
+        and same_conditions(row, proposal.conditions)
         and (_exact(row, proposal) or _alike(row, proposal))
     ]
     newest = sorted(same, key=lambda row: row.at, reverse=True)
@@ -77,15 +86,11 @@ def as_proposal(
     diff_hash: str,
     launch_fingerprint: str,
     base_stack: Sequence[str],
-    workload_key: str,
-    hardware: str,
-    software: str,
-    memory_limit_bytes: int,
+    conditions: Conditions,
     techniques: Sequence[str],
     knobs: Mapping[str, str | int | float | bool],
 ) -> Proposal:
     """The proposal as a value that compares order-free where order does not matter."""
     return Proposal(
-        diff_hash, launch_fingerprint, tuple(base_stack), workload_key, hardware, software,
-        memory_limit_bytes, frozenset(techniques), knobs,
-    )  # fmt: skip
+        diff_hash, launch_fingerprint, tuple(base_stack), conditions, frozenset(techniques), knobs
+    )

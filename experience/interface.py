@@ -141,17 +141,14 @@ class ExperienceLibrary(Protocol):
         diff_hash: str,
         launch_fingerprint: str,
         base_stack: Sequence[str],
-        workload_key: str,
-        hardware: str,
-        software: str,
-        memory_limit_bytes: int,
+        conditions: Conditions,
         techniques: Sequence[str],
         knobs: KnobValues,
     ) -> list[CandidateRow]:
         """Past failures and refutations of the same change under the same conditions, exact ones first.
 
         Exact: same normalised diff and launch fingerprint. Then: same techniques and knobs. The base
-        stack, workload, hardware and software must be equal, and the memory limit too; an
+        stack and all conditions but the profile must be known and equal, and the memory limit too; an
         out-of-memory failure repeats under any limit up to what it had plus what it asked for.
         Proven changes, members of a bundle, and runs that were not measured are no duplicates.
         """

@@ -291,20 +291,16 @@ class DirectLibrary:
         diff_hash: str,
         launch_fingerprint: str,
         base_stack: Sequence[str],
-        workload_key: str,
-        hardware: str,
-        software: str,
-        memory_limit_bytes: int,
+        conditions: Conditions,
         techniques: Sequence[str],
         knobs: KnobValues,
     ) -> list[CandidateRow]:
-        proposal = as_proposal(
-            diff_hash, launch_fingerprint, base_stack, workload_key, hardware, software,
-            memory_limit_bytes, techniques, knobs,
-        )  # fmt: skip
+        proposal = as_proposal(diff_hash, launch_fingerprint, base_stack, conditions, techniques, knobs)
         with self._lock:
             rows = self._store.select(
-                CandidateRow, "workload_key = ? AND hardware = ? AND software = ?", [workload_key, hardware, software]
+                CandidateRow,
+                "workload_key = ? AND hardware = ? AND software = ?",
+                [conditions.workload_key, conditions.hardware, conditions.software],
             )
         return repeats(proposal, rows)
 

@@ -34,4 +34,9 @@ MIGRATIONS: tuple[str, ...] = (
         layer VARCHAR, hardware VARCHAR, software VARCHAR, outcome VARCHAR, "at" VARCHAR, source VARCHAR,
         candidate VARCHAR);
     """,
+    """
+    ALTER TABLE candidates ADD COLUMN base_commit VARCHAR DEFAULT '';
+    ALTER TABLE candidates ADD COLUMN terms VARCHAR DEFAULT '';
+    DELETE FROM heads;
+    """,  # without their heads all journals are read again, which fills the new columns
 )

@@ -97,6 +97,10 @@ class CandidateRow:
     software: str
     at: str
     bundle_of: tuple[str, ...] = ()
+    base_commit: str = ""
+    """commit of the unchanged program that it descends from"""
+    terms: str = ""
+    """hash of what its contract asked of it, memory limit apart"""
 
 
 @dataclass(frozen=True)

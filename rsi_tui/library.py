@@ -8,13 +8,14 @@ ingest the encoder. Ingest encodes on this process's cores: call it between tria
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from experience import chunk
 from experience.conditions import Conditions
+from experience.duplicates import same_conditions
 from experience.errors import ExperienceError, UnreadableJournalError
 from experience.interface import HOME, ExperienceLibrary, Filters, Head
 from experience.records import (
@@ -185,21 +186,15 @@ def add_technique_cards(library: ExperienceLibrary, cards: Iterable[Technique]) 
         library.add_knowledge(entries)
 
 
-def past_effects(
-    library: ExperienceLibrary,
-    *,
-    workload_key: str,
-    hardware: str,
-    software: str,
-    limit: int,
-    profile: Mapping[str, float] | None = None,
-) -> tuple[PastEffect, ...]:
+def past_effects(library: ExperienceLibrary, conditions: Conditions, limit: int) -> tuple[PastEffect, ...]:
     """What is known of past changes: proven on this workload and hardware first, failures included.
 
     `techniques` are those that the change added to its base, `stack` those of the base.
     """
     with translated():
-        found = library.past_candidates(workload_key, hardware, software, limit, profile)
+        found = library.past_candidates(
+            conditions.workload_key, conditions.hardware, conditions.software, limit, conditions.profile
+        )
     return tuple(
         PastEffect(
             record=item.row.id,
@@ -212,6 +207,7 @@ def past_effects(
             same_workload=item.same_workload,
             stack=item.row.base_stack,
             reason=item.row.reason,
+            same_conditions=same_conditions(item.row, conditions),
         )
         for item in found
     )
@@ -242,12 +238,5 @@ def recall(
     kinds: Sequence[EntryKind] | None = None,
 ) -> Memories:
     """Past effects and hits under the same conditions: what Director and Selector are given."""
-    past = past_effects(
-        library,
-        workload_key=conditions.workload_key,
-        hardware=conditions.hardware,
-        software=conditions.software,
-        limit=past_limit,
-        profile=conditions.profile,
-    )
+    past = past_effects(library, conditions, past_limit)
     return Memories(query, past, hits(library, query, conditions, hit_limit, kinds))

@@ -152,8 +152,14 @@ def test_past_effects_begin_with_what_was_proven_here(library: ExperienceLibrary
     row = library.record_of(f"{CAMPAIGN}/c6")
     assert isinstance(row, CandidateRow)
     past = lib.past_effects(
-        library, workload_key=row.workload_key, hardware=row.hardware, software=row.software, limit=20
-    )
+        library,
+        lib.Conditions(
+            row.workload_key, row.hardware, row.software,
+            base_commit=row.base_commit, terms=row.terms, memory_limit_bytes=row.memory_limit_bytes,
+        ),
+        limit=20,
+    )  # fmt: skip
+    assert all(effect.same_conditions for effect in past)
     assert past[0].record == row.id
     assert (past[0].verdict, past[0].fit, past[0].same_workload, past[0].knobs) == (
         "adopted",
@@ -164,7 +170,7 @@ def test_past_effects_begin_with_what_was_proven_here(library: ExperienceLibrary
     assert past[0].techniques == ("sdpa", "fused-adamw", "threads")
     assert {p.outcome for p in past} >= {"oom", "ok"}, "failures are included"
     assert not [p for p in past if p.verdict in ("", "refused")]
-    assert len(lib.past_effects(library, workload_key="x", hardware="", software="", limit=2)) == 2
+    assert len(lib.past_effects(library, lib.Conditions("x"), limit=2)) == 2
 
 
 def test_hits_are_facts_that_the_journal_can_record(library: ExperienceLibrary) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rsi_tui.contract.fingerprint import terms_hash
 from rsi_tui.contract.model import KnobValue
 from rsi_tui.errors import JournalError
 from rsi_tui.journal.events import Event, NoteTaken
@@ -97,6 +98,7 @@ class _Projection:
         self.created = view.created
         self.id = view.created.campaign
         self.hardware, self.software = host_conditions(view.created.host)
+        self.terms = terms_hash(view.created.contract)
         self.bundle_of = {member: known for known in view.bundles for member in known.facts.members}
 
     def rows(self) -> CampaignRows:
@@ -226,6 +228,8 @@ class _Projection:
             "memory_limit_bytes": int(self.created.contract.get("launch", {}).get("memory_limit_bytes", 0)),
             "hardware": self.hardware,
             "software": self.software,
+            "base_commit": self.created.base_commit,
+            "terms": self.terms,
         }
 
     def last_word(self, known: CandidateView, round_: RoundView | None) -> tuple[str, str]:

@@ -210,4 +210,4 @@ def _check_duplicates(ctx: Context, candidate: CandidateFacts, parent: Candidate
         if (other.diff_hash, other.launch_fingerprint) == key and not candidate.members:
             raise Refusal("duplicate", f"{other.id} is the same change with the same settings")
     if (known := ctx.memories().refuted(candidate, parent)) is not None:
-        raise Refusal("duplicate", f"{known}; it would have to differ in code, settings, limits, hardware or versions")
+        raise Refusal("duplicate", f"{known}; it would have to differ in code, settings, contract, hardware or versions, or be asked for with --retry")

@@ -8,11 +8,11 @@ in the journal does not open it at all.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experience.records import EntryKind
 from rsi_tui import library as room
-from rsi_tui.contract.fingerprint import changed_knobs
+from rsi_tui.contract.fingerprint import changed_knobs, terms_hash
 from rsi_tui.contract.model import Contract
 from rsi_tui.journal.events import CampaignCreated
 from rsi_tui.journal.facts import CandidateFacts, ProfileFacts, RetrievedFacts
@@ -85,29 +85,39 @@ class Recall:
             self._library.close()
             self._library = None
 
-    def _ask(self, profile: ProfileFacts) -> Memories:
-        query = describe(self._created.workload, profile)
-        conditions = room.Conditions(
+    @property
+    def _here(self) -> room.Conditions:
+        """Where the answers are used, the profile apart."""
+        return room.Conditions(
             workload_key=self._created.workload_key,
             hardware=self._created.host["hardware"],
             software=self._created.host["software"],
-            profile={phase.name: phase.share for phase in profile.phases},
+            base_commit=self._created.base_commit,
+            terms=terms_hash(self._created.contract),
+            memory_limit_bytes=self._contract.launch.memory_limit_bytes,
         )
+
+    def _binding(self, effect: PastEffect) -> PastEffect:
+        """The effect as it counts here: with --retry no failure of the past stands in the way."""
+        return replace(effect, same_conditions=False) if self._retry else effect
+
+    def _ask(self, profile: ProfileFacts) -> Memories:
+        query = describe(self._created.workload, profile)
+        conditions = replace(self._here, profile={phase.name: phase.share for phase in profile.phases})
         answer = room.recall(self.library, query, conditions, PAST_LIMIT, HIT_LIMIT, EXPERIENCE)
         cards = room.hits(self.library, query, conditions, CARD_LIMIT, ("knowledge",))
         own = f"{self._created.campaign}/"
-        past = tuple(effect for effect in answer.past if not effect.record.startswith(own))
+        past = tuple(self._binding(effect) for effect in answer.past if not effect.record.startswith(own))
         return Memories(query, past, (*answer.hits, *cards), self._refuted)
 
     def _refuted(self, candidate: CandidateFacts, parent: CandidateFacts) -> str | None:
+        if self._retry:
+            return None
         rows = self.library.duplicates(
             diff_hash=candidate.diff_hash,
             launch_fingerprint=candidate.launch_fingerprint,
             base_stack=parent.techniques,
-            workload_key=self._created.workload_key,
-            hardware=self._created.host["hardware"],
-            software=self._created.host["software"],
-            memory_limit_bytes=self._contract.launch.memory_limit_bytes,
+            conditions=self._here,
             techniques=candidate.techniques,
             knobs=changed_knobs(self._contract, candidate.knobs),
         )

@@ -59,6 +59,8 @@ class PastEffect:
     stack: tuple[str, ...] = ()
     """techniques of the base it was tried on"""
     reason: str = ""
+    same_conditions: bool = False
+    """same program, contract, machine, versions, and a memory limit that decides the same: what failed would fail again"""
 
 
 @dataclass(frozen=True)

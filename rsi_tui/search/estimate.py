@@ -63,7 +63,7 @@ def estimate(
     for effect in past:
         if not same_change(techniques, knobs, effect):
             continue
-        if effect.verdict in FAILED and effect.same_workload and effect.fit > 0.9:
+        if effect.verdict in FAILED and effect.same_conditions:
             failed = f"{effect.record}: {effect.verdict}, {effect.reason}"
         elif effect.log_ratio is not None and effect.fit > 0:
             # Conditions that do not fit make a measurement worth less, never worthless in itself.

@@ -30,7 +30,7 @@ def candidate(campaign: str, local: str, **more: object) -> CandidateRow:
         layer="kernel", statement="faster", techniques=("sdpa",), knobs={"threads": 2}, base_stack=(), base_knobs={},
         diff_hash="d1", launch_fingerprint="l1", predicted_time=-0.1, predicted_memory=0.0, log_ratio=0.02,
         peak_bytes=GIB, outcome="ok", verdict="slower", reason="slower by 2 %", memory_limit_bytes=2 * GIB,
-        requested_bytes=None, hardware=HERE, software=SOFTWARE, at="2026-11-01T10:00:00+00:00",
+        requested_bytes=None, hardware=HERE, software=SOFTWARE, at="2026-11-01T10:00:00+00:00", base_commit="b1", terms="t1",
     )  # fmt: skip
     return replace(base, **more)  # type: ignore[arg-type]
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from experience import store
 from experience.errors import LockedError
-from experience.interface import ExperienceLibrary
+from experience.interface import ExperienceLibrary, Head
 from experience.library import DirectLibrary
 from experience.migrations import MIGRATIONS
 from experience.records import Entry
@@ -202,7 +203,8 @@ def test_knowledge_replaces_what_came_from_the_same_source(library: ExperienceLi
 def test_a_second_process_is_told_who_holds_the_library(library: ExperienceLibrary, tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from experience.library import open_library\n"
-        "from experience.errors import LockedError; from tests.experience.batches import Journals\n"
+        "from experience import store
+from experience.errors import LockedError; from tests.experience.batches import Journals\n"
         "try: open_library(Path(sys.argv[1]), Journals())\n"
         "except LockedError as error: print(error.pid, error)"
     )
@@ -235,3 +237,17 @@ def test_migrations_are_applied_once(tmp_path: Path) -> None:
         versions = store._connection.execute("SELECT version FROM schema_version ORDER BY version").fetchall()
         assert [row[0] for row in versions] == list(range(1, len(MIGRATIONS) + 1))
         store.close()
+
+
+def test_tables_of_an_older_schema_are_filled_from_the_journals(
+    open_at: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "library").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "MIGRATIONS", MIGRATIONS[:1])
+        old = Store.open(tmp_path / "library" / "experience.duckdb")
+        old._set_head(Head("20261101-1", 40, f"{40:064d}"))
+        old.close()
+    library = open_at(tmp_path / "library", Journals([batch()]))
+    assert [row.terms for row in (library.record_of(c.id) for c in batch().candidates)] == ["t1", "t1"]  # type: ignore[union-attr]
+    library.close()

@@ -64,9 +64,11 @@ def test_fit_is_the_documented_formula(wanted: Conditions, found: Conditions, va
 
 
 def ask(library: ExperienceLibrary, **more: object) -> list[str]:
+    here = Conditions("dense", HERE, SOFTWARE, base_commit="b1", terms="t1", memory_limit_bytes=2 * GIB)
+    conditions = {name: more.pop(name) for name in vars(here) if name in more}
     values: dict[str, object] = {
-        "diff_hash": "d1", "launch_fingerprint": "l1", "base_stack": (), "workload_key": "dense", "hardware": HERE,
-        "software": SOFTWARE, "memory_limit_bytes": 2 * GIB, "techniques": ("sdpa",), "knobs": {"threads": 2},
+        "diff_hash": "d1", "launch_fingerprint": "l1", "base_stack": (), "techniques": ("sdpa",), "knobs": {"threads": 2},
+        "conditions": replace(here, **conditions),  # type: ignore[arg-type]
     } | more  # fmt: skip
     return [row.id.split("/")[1] for row in library.duplicates(**values)]  # type: ignore[arg-type]
 
@@ -85,6 +87,7 @@ def test_exact_repeats_come_before_the_same_idea_with_another_diff(open_at: Open
 @pytest.mark.parametrize(
     "change",
     [
+        {"base_commit": "the program, repaired"}, {"terms": "bf16 allowed"}, {"base_commit": ""}, {"terms": ""},
         {"workload_key": "moe"}, {"hardware": THERE}, {"software": "torch 3"}, {"base_stack": ("flash",)},
         {"memory_limit_bytes": 4 * GIB}, {"diff_hash": "new", "knobs": {"threads": 4}}, {"diff_hash": "new", "techniques": ()},
         {"diff_hash": "new", "knobs": {"threads": 2.0}},

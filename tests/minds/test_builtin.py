@@ -108,7 +108,7 @@ def test_the_selector_follows_profile_and_library() -> None:
     first, other = selector(ATTENTION), selector(UPDATES)
     assert isinstance(first, HypothesisAnswer) and isinstance(other, HypothesisAnswer)
     assert first.techniques != other.techniques
-    failed = selector(ATTENTION, (effect(techniques=first.techniques, knobs=first.knobs, verdict="failed", log_ratio=None),))
+    failed = selector(ATTENTION, (effect(techniques=first.techniques, knobs=first.knobs, verdict="failed", log_ratio=None, same_conditions=True),))
     assert isinstance(failed, HypothesisAnswer) and failed.techniques != first.techniques
 
 

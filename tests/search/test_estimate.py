@@ -53,8 +53,9 @@ def test_another_change_says_nothing() -> None:
 
 @pytest.mark.parametrize("verdict", ["failed", "invalid"])
 def test_a_failure_under_the_same_conditions_is_remembered(verdict: str) -> None:
-    assert estimate(("sdpa",), {}, PREDICTED, [past(verdict=verdict, log_ratio=None)], 0.02).failed_before
-    elsewhere = past(verdict=verdict, log_ratio=None, fit=0.5)
+    here = past(verdict=verdict, log_ratio=None, same_conditions=True)
+    assert estimate(("sdpa",), {}, PREDICTED, [here], 0.02).failed_before
+    elsewhere = past(verdict=verdict, log_ratio=None)
     assert not estimate(("sdpa",), {}, PREDICTED, [elsewhere], 0.02).failed_before
 
 
