@@ -203,8 +203,7 @@ def test_knowledge_replaces_what_came_from_the_same_source(library: ExperienceLi
 def test_a_second_process_is_told_who_holds_the_library(library: ExperienceLibrary, tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from experience.library import open_library\n"
-        "from experience import store
-from experience.errors import LockedError; from tests.experience.batches import Journals\n"
+        "from experience.errors import LockedError; from tests.experience.batches import Journals\n"
         "try: open_library(Path(sys.argv[1]), Journals())\n"
         "except LockedError as error: print(error.pid, error)"
     )
