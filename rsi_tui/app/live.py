@@ -223,6 +223,8 @@ def kept(view: CampaignView) -> Text:
     text = Text()
     for known in reversed(view.adopted()):
         text.append(f"+ {pages.candidate_line(view, known)}\n", "green")
+        if known.is_bundle:
+            text.append("  its parts in screening, unproven alone:\n", "dim")
         for member in known.facts.members:
             if member in view.candidates:
                 text.append(f"  {words.one_line(_member_words(view, view.candidates[member]))}\n", "dim")
@@ -236,9 +238,9 @@ def kept(view: CampaignView) -> Text:
 
 
 def _member_words(view: CampaignView, known: CandidateView) -> str:
-    """'c1 sdpa: -16.4 % in screening, unproven alone'."""
-    seen = f" {words.change(known.screen.log_ratio)} in screening," if known.screen is not None and known.screen.log_ratio is not None else ""
-    return f"{known.id} {words.contents(*view.own_change(known.id))}:{seen} unproven alone"
+    """'c1 sdpa: -16.4 %'."""
+    seen = f": {words.change(known.screen.log_ratio)}" if known.screen is not None and known.screen.log_ratio is not None else ""
+    return f"{known.id} {words.contents(*view.own_change(known.id))}{seen}"
 
 
 def turned_down(view: CampaignView) -> Text:

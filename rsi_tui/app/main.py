@@ -110,6 +110,11 @@ class RsiApp(App[None]):
             self._live.show(tail.view, tail.engine)
         self._live.show_log(*log.poll())
 
+    @property
+    def showing(self) -> bool:
+        """Whether a campaign is on the screen."""
+        return self._tail is not None and self._tail.view.created is not None and self._live.ready
+
     # --- keys -------------------------------------------------------------------------------------
 
     def action_detach(self) -> None:
