@@ -1,7 +1,7 @@
 """The bundle: in a quick campaign the promising changes are proven together, in one verification.
 
 The guarantee is the bundle's; its members stay unproven alone. When it fails, the member that most
-likely made it fail is left out and the rest is tried again.
+likely made it fail is left out and the rest is tried again; what does not go together takes no try.
 """
 
 from __future__ import annotations
@@ -18,35 +18,37 @@ MAX_TRIES = 3
 def prove_bundle(ctx: Context) -> None:
     """Verify the promoted changes as one candidate; leave members out until it holds or nothing is left."""
     members = ctx.memory.promoted
-    for number in range(1, MAX_TRIES + 1):
-        if not members or not ctx.ledger.left:
-            return
+    number = tries = 0
+    while members and tries < MAX_TRIES and ctx.ledger.left:
         ctx.heed_people()
+        number += 1
         candidate = _candidate(ctx, number, members)
         if candidate is None:
             members = members[:-1]
             continue
-        inside = candidate.members or (candidate.id,)
-        gain = -sum(a.screen.log_ratio or 0.0 for a in members if a.screen and a.candidate.id in inside)
-        verdict = verify(ctx, candidate, gain)
-        if verdict.verdict not in ("failed", "invalid") or len(members) == 1:
+        tries += 1
+        ids = candidate.members or (candidate.id,)
+        inside = [a for a in members if a.candidate.id in ids]
+        verdict = verify(ctx, candidate, -sum(a.screen.log_ratio or 0.0 for a in inside if a.screen))
+        if verdict.verdict not in ("failed", "invalid"):
             return
-        members = _without_culprit(members, verdict)
+        culprit = _culprit(inside, verdict)
+        members = [a for a in members if a is not culprit]
 
 
 def _candidate(ctx: Context, number: int, members: list[Attempt]) -> CandidateFacts | None:
-    if len(members) == 1:
+    """The members joined on the best; a lone one that was built on it stands for itself."""
+    best = ctx.memory.best
+    if len(members) == 1 and members[0].candidate.parent == best.id:
         return members[0].candidate
-    return join(ctx, f"bundle{number}", ctx.memory.best, [a.candidate for a in members], "bundle")
+    return join(ctx, f"bundle{number}", best, [a.candidate for a in members], "bundle")
 
 
-def _without_culprit(members: list[Attempt], verdict: VerdictFacts) -> list[Attempt]:
-    """Leave out the hungriest member after a failure, the least exact one after a broken invariant."""
+def _culprit(inside: list[Attempt], verdict: VerdictFacts) -> Attempt:
+    """Who to leave out: the hungriest member after a failure, the least exact one after a broken invariant."""
     if verdict.verdict == "failed":
-        worst = max(members, key=lambda a: (a.screen.peak_bytes or 0) if a.screen else 0)
-    else:
-        worst = max(members, key=_strain)
-    return [a for a in members if a is not worst]
+        return max(inside, key=lambda a: (a.screen.peak_bytes or 0) if a.screen else 0)
+    return max(inside, key=_strain)
 
 
 def _strain(attempt: Attempt) -> float:

@@ -103,6 +103,15 @@ def assemble(
     members: tuple[str, ...] = (),
 ) -> CandidateBuilt:
     """Commit an answer on top of a parent; raises a refusal that names what is wrong."""
+    try:
+        return _assemble(ctx, parent, answer, hypothesis, direction, members)
+    except PatchError as error:
+        raise Refusal("does_not_apply", str(error), answer.diff) from error
+
+
+def _assemble(
+    ctx: Context, parent: CandidateFacts, answer: ChangeAnswer, hypothesis: str, direction: str, members: tuple[str, ...]
+) -> CandidateBuilt:
     before = ctx.sources(parent.commit)
     after = _apply(before, answer)
     knobs = {**parent.knobs, **answer.knobs}
@@ -158,10 +167,7 @@ def _apply(before: Mapping[str, str], answer: ChangeAnswer) -> dict[str, str]:
     after = dict(before) | dict(answer.sources)
     if not answer.diff:
         return after
-    try:
-        changed = apply_diff(after, answer.diff)
-    except PatchError as error:
-        raise Refusal("does_not_apply", str(error), answer.diff) from error
+    changed = apply_diff(after, answer.diff)
     return {path: text for path, text in (after | changed).items() if text is not None}
 
 

@@ -40,6 +40,10 @@ class Memory:
     def candidate(self, id: str) -> CandidateFacts:
         return self.original if id == ORIGINAL else self.attempts[id].candidate
 
+    def parent(self, candidate: CandidateFacts) -> CandidateFacts:
+        """What a candidate was built on; the original is its own."""
+        return self.candidate(candidate.parent or ORIGINAL)
+
     def knows(self, id: str) -> bool:
         return id == ORIGINAL or id in self.attempts
 
@@ -58,7 +62,7 @@ class Memory:
 
     def added(self, candidate: CandidateFacts) -> tuple[str, ...]:
         """Techniques that a candidate added to its parent."""
-        below = self.candidate(candidate.parent or ORIGINAL).techniques
+        below = self.parent(candidate).techniques
         return tuple(technique for technique in candidate.techniques if technique not in below)
 
     def reviewed(self, review: ReviewFacts) -> None:

@@ -78,6 +78,7 @@ class Oracle:
     effect: Callable[[CandidateFacts], float] = lambda candidate: -0.1
     """log-ratio of a candidate to whatever it is measured against"""
     verdict: Callable[[CandidateFacts], Verdict] = lambda candidate: "adopted"
+    peak: Callable[[CandidateFacts], int] = lambda candidate: 100
     during: Callable[[str], None] = lambda what: None
     """called within each measurement, as `between` is"""
     verified: list[tuple[str, str]] = field(default_factory=list)
@@ -99,7 +100,7 @@ class Oracle:
         return self.steps.once(step, Screened, lambda: Screened(results=tuple(
             ScreenFacts(
                 candidate=c.id, incumbent=incumbent.id, outcome="ok", log_ratio=self.effect(c), batches=2,
-                promoted=self.effect(c) < 0, reason="", peak_bytes=100, incumbent_peak_bytes=100,
+                promoted=self.effect(c) < 0, reason="", peak_bytes=self.peak(c), incumbent_peak_bytes=100,
             )
             for c in candidates
         ))).results  # fmt: skip
