@@ -82,13 +82,22 @@ def gone(pid: int, seconds: float = 10.0) -> bool:
     return False
 
 
+def coloured(screen: str) -> set[str]:
+    """Codes of colours in a screen captured with its escape sequences."""
+    codes = {code for part in screen.split("\x1b[")[1:] for code in part.split("m")[0].split(";")}
+    return {c for c in codes if c.isdigit() and (30 <= int(c) <= 38 or 40 <= int(c) <= 48 or 90 <= int(c) <= 107)}
+
+
 def test_keys_work_and_leaving_says_how_to_come_back(terminal: Terminal, tmp_path: Path) -> None:
+    """With NO_COLOR, under which no screen on the way is coloured."""
     write_home(tmp_path / "home")
-    terminal.start(tmp_path / "home")
+    terminal.start(tmp_path / "home", env="NO_COLOR=1")
     terminal.wait_for("1.93x faster (99 % interval 1.81 to 2.02)")
     assert terminal.in_full_screen
+    assert not coloured(terminal.screen("-e"))
     terminal.key("j", "j", "Enter")
     terminal.wait_for("c1: Scaled-dot-product attention")
+    assert not coloured(terminal.screen("-e"))
     terminal.key("Escape")
     terminal.wait_for("Directions and rounds")
     terminal.key("?")
@@ -100,25 +109,17 @@ def test_keys_work_and_leaving_says_how_to_come_back(terminal: Terminal, tmp_pat
     assert not terminal.in_full_screen
 
 
-def test_without_colour_nothing_is_coloured(terminal: Terminal, tmp_path: Path) -> None:
+def test_signals_give_the_terminal_back(terminal: Terminal, tmp_path: Path) -> None:
     write_home(tmp_path / "home")
-    terminal.start(tmp_path / "home", env="NO_COLOR=1")
-    terminal.wait_for("1.93x faster")
-    coded = terminal.screen("-e")
-    codes = {code for part in coded.split("\x1b[")[1:] for code in part.split("m")[0].split(";")}
-    assert not {c for c in codes if c.isdigit() and (30 <= int(c) <= 38 or 40 <= int(c) <= 48 or 90 <= int(c) <= 107)}
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_gives_the_terminal_back(terminal: Terminal, tmp_path: Path, number: signal.Signals) -> None:
-    write_home(tmp_path / "home")
-    terminal.start(tmp_path / "home")
-    terminal.wait_for("1.93x faster")
-    os.kill(terminal.pid, number)
-    terminal.wait_for("rsi attach")
-    assert not terminal.in_full_screen
-    terminal.send("echo al''ive")
-    terminal.wait_for("alive")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        terminal.start(tmp_path / "home")
+        terminal.wait_for("1.93x faster")
+        assert coloured(terminal.screen("-e"))
+        os.kill(terminal.pid, number)
+        terminal.wait_for("rsi attach")
+        assert not terminal.in_full_screen
+        terminal.send("clear; echo al''ive")
+        terminal.wait_for("alive")
 
 
 def test_a_lost_terminal_ends_the_app(terminal: Terminal, tmp_path: Path) -> None:
