@@ -238,6 +238,8 @@ class DirectionFacts(Fact):
     closing_rule: str
     evidence: tuple[str, ...] = ()
     """ids of library entries and profile phases"""
+    reproduces: str = ""
+    """record of the past proof that it asks about; '' for a search"""
 
 
 class HypothesisFacts(Fact):
@@ -340,7 +342,7 @@ class AttributionFacts(Fact):
     """technique id or knob=value"""
     kind: Literal["setting never switched on", "new code"]
     log_ratio: float
-    how: Literal["leave-one-out", "estimate from screening"]
+    how: Literal["leave-one-out", "estimate from screening", "estimate from its verification"]
 
 
 class ClaimFacts(Fact):

@@ -1,20 +1,30 @@
-"""The Director's role: build the brief, ask the mind, check the answer, record it."""
+"""The Director's role: build the brief, ask the mind, check the answer, record it.
+
+The budget is kept here, whatever the mind answers: no mind can search for ever.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from rsi_tui.journal.events import DirectionClosed, DirectionOpened, Retrieved, SearchEnded
 from rsi_tui.journal.facts import ORIGINAL, DirectionFacts, LessonFacts, RetrievedFacts
 from rsi_tui.loop.context import Context
 from rsi_tui.minds.protocol import DirectionAnswer, DirectorBrief, EndSearch, LessonBrief
 
+MAX_EMPTY = 4
+"""directions in a row without a candidate after which the search ends"""
+MAX_ANSWERS = 2
+"""a refused answer is asked for once more, with the reason"""
+
 
 def next_direction(ctx: Context) -> DirectionFacts | None:
-    """The next direction, or None when the Director ends the search."""
-    number = len(ctx.memory.directions) + 1
-    step = f"d{number}/opened"
+    """The next direction, or None when the search is to end."""
+    step = f"d{len(ctx.memory.directions) + 1}/opened"
     known = ctx.steps.find(step)
     if known is None:
-        known = _ask(ctx, number, step)
+        spent = _spent(ctx)
+        known = ctx.steps.append(SearchEnded(reason=spent), step) if spent else _ask(ctx, step)
     if isinstance(known, SearchEnded):
         return None
     if not isinstance(known, DirectionOpened):
@@ -23,19 +33,34 @@ def next_direction(ctx: Context) -> DirectionFacts | None:
     return known.direction
 
 
-def _ask(ctx: Context, number: int, step: str) -> DirectionOpened | SearchEnded:
+def _spent(ctx: Context) -> str:
+    """Why no further direction may be opened; '' while one may."""
+    if ctx.candidates_left <= 0:
+        return "the budget of candidates is used up"
+    last = ctx.memory.directions[-MAX_EMPTY:]
+    if len(last) == MAX_EMPTY and not any(ctx.memory.tried(direction.id) for direction in last):
+        return f"{MAX_EMPTY} directions in a row came to no candidate"
+    return ""
+
+
+def _ask(ctx: Context, step: str) -> DirectionOpened | SearchEnded:
+    id = step.partition("/")[0]
     best = ctx.memory.best
-    common = ctx.brief(best)
-    brief = DirectorBrief(**vars(common), open_or_closed=tuple(ctx.memory.directions), best=best.id)
-    answer = ctx.mind.direct(brief)
-    used = dict(answer.used_hits) if isinstance(answer, DirectionAnswer) else {}
-    record_retrieval(ctx, f"d{number}/retrieved", "director", used)
+    brief = DirectorBrief(**vars(ctx.brief(best)), open_or_closed=tuple(ctx.memory.directions), best=best.id)
+    wrong = ""
+    for _ in range(MAX_ANSWERS):
+        answer = ctx.mind.direct(replace(brief, previous_refusal=wrong))
+        wrong = "" if isinstance(answer, EndSearch) else _wrong(ctx, answer)
+        if not wrong:
+            break
+    used = dict(answer.used_hits) if isinstance(answer, DirectionAnswer) and not wrong else {}
+    record_retrieval(ctx, f"{id}/retrieved", "director", used)
     if isinstance(answer, EndSearch):
         return ctx.steps.append(SearchEnded(reason=answer.reason), step)
-    if (wrong := _wrong(ctx, answer)) is not None:
+    if wrong:
         return ctx.steps.append(SearchEnded(reason=f"the Director's answer was refused: {wrong}"), step)
     direction = DirectionFacts(
-        id=f"d{number}",
+        id=id,
         question=answer.question,
         layer=answer.layer,
         start_kind=answer.start_kind,
@@ -43,22 +68,26 @@ def _ask(ctx: Context, number: int, step: str) -> DirectionOpened | SearchEnded:
         techniques=answer.techniques,
         reason=answer.reason,
         expected_gain=answer.expected_gain,
-        budget=min(answer.budget, ctx.candidates_left),
+        budget=1 if answer.reproduces else min(answer.budget, ctx.candidates_left),
         closing_rule=answer.closing_rule,
         evidence=answer.evidence,
+        reproduces=answer.reproduces,
     )
     return ctx.steps.append(DirectionOpened(direction=direction), step)
 
 
-def _wrong(ctx: Context, answer: DirectionAnswer) -> str | None:
-    """What makes an answer unusable, None when it can be followed."""
+def _wrong(ctx: Context, answer: DirectionAnswer) -> str:
+    """What makes an answer unusable, '' when it can be followed."""
     if not ctx.memory.knows(answer.start):
         return f"it starts from {answer.start}, which does not exist"
     if answer.start_kind == "original" and answer.start != ORIGINAL:
         return f"it calls {answer.start} the original"
     if answer.budget < 1:
         return "it gives itself no candidate"
-    return None
+    proven = {p.record for p in ctx.memories().past if p.verdict == "adopted" and p.same_workload}
+    if answer.reproduces and answer.reproduces not in proven:
+        return f"it reproduces {answer.reproduces}, which is no proven change of this workload"
+    return ""
 
 
 def record_retrieval(ctx: Context, step: str, role: str, used: dict[str, str]) -> None:

@@ -41,6 +41,7 @@ def build(ctx: Context, hypothesis: HypothesisFacts) -> CandidateFacts | None:
     if known is None:
         known = _make(ctx, hypothesis, step)
     if isinstance(known, CandidateRefused):
+        ctx.memory.refusals[hypothesis.direction] = f"{hypothesis.id}, {known.kind.replace('_', ' ')}: {known.reason}"
         return None
     if not isinstance(known, CandidateBuilt):
         raise TypeError(f"step {step} holds {type(known).__name__}")
@@ -86,6 +87,7 @@ def _ask(ctx: Context, hypothesis: HypothesisFacts, parent: CandidateFacts) -> C
         ),
         sources=ctx.sources(parent.commit),
         parent_knobs=parent.knobs,
+        previous_refusal=ctx.memory.refusals.get(hypothesis.direction, ""),
     )
     try:
         return ctx.mind.execute(brief)

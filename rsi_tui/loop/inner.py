@@ -48,28 +48,22 @@ def run_direction(ctx: Context, direction: DirectionFacts) -> str:
 
 def _measure(ctx: Context, direction: DirectionFacts, wave: list[CandidateFacts], round_: int) -> None:
     """Screen a wave, or verify at once what an earlier campaign proved; verify what is promoted."""
-    if _reproduces(ctx, direction):
-        predicted = ctx.memory.attempts[wave[0].id].predicted_time
-        verify(ctx, wave[0], -predicted)
+    if direction.reproduces:
+        if ctx.ledger.left:
+            verify(ctx, wave[0], -ctx.memory.attempts[wave[0].id].predicted_time)
         return
-    incumbent = ctx.memory.best
     step = f"{direction.id}/w{round_}"
-    for result in ctx.evaluator.screen(f"{step}/screen", wave, incumbent):
+    for result in ctx.evaluator.screen(f"{step}/screen", wave, ctx.memory.best):
         ctx.memory.screened(result)
+        candidate = ctx.memory.candidate(result.candidate)
         broken = [i.name for i in result.invariants if i.status == "broken"]
         if broken:
             reasons = (f"breaks {', '.join(broken)} in screening: {result.reason}",)
-            refuse(ctx, f"{step}/{result.candidate}/verdict", ctx.memory.candidate(result.candidate), "invalid", reasons)
+            refuse(ctx, f"{step}/{candidate.id}/verdict", candidate, "invalid", reasons)
         elif result.outcome not in ("ok", "not_measured", "cancelled"):
-            refuse(ctx, f"{step}/{result.candidate}/verdict", ctx.memory.candidate(result.candidate), "failed", (result.reason,))
+            refuse(ctx, f"{step}/{candidate.id}/verdict", candidate, "failed", (result.reason,))
     if not ctx.contract.proof.bundle:
-        _verify_promoted(ctx, direction, incumbent)
-
-
-def _reproduces(ctx: Context, direction: DirectionFacts) -> bool:
-    """Does the direction ask whether a proven change of the past holds here?"""
-    proven = {past.record for past in ctx.memories().past if past.verdict == "adopted"} if direction.evidence else set()
-    return direction.budget == 1 and direction.evidence[:1] != () and direction.evidence[0] in proven
+        _verify_promoted(ctx, direction)
 
 
 def verify(ctx: Context, candidate: CandidateFacts, predicted_gain: float) -> VerdictFacts:
@@ -82,15 +76,16 @@ def verify(ctx: Context, candidate: CandidateFacts, predicted_gain: float) -> Ve
     return verdict
 
 
-def _verify_promoted(ctx: Context, direction: DirectionFacts, incumbent: CandidateFacts) -> None:
+def _verify_promoted(ctx: Context, direction: DirectionFacts) -> None:
     """Verify the promoted, best first; what was screened on an older best is rebuilt on the new one."""
     for attempt in ctx.memory.promoted:
         ctx.heed_people()
-        screen = attempt.screen
+        screen, best = attempt.screen, ctx.memory.best
         if screen is None or screen.log_ratio is None or not ctx.ledger.left:
             continue
         candidate: CandidateFacts | None = attempt.candidate
-        if ctx.memory.best.id != incumbent.id:
-            candidate = join(ctx, f"rebuilt/{attempt.candidate.id}", ctx.memory.best, [attempt.candidate], direction.id)
+        if screen.incumbent != best.id:
+            step = f"rebuilt/{attempt.candidate.id}/{best.id}"
+            candidate = join(ctx, step, best, [attempt.candidate], direction.id)
         if candidate is not None:
             verify(ctx, candidate, -screen.log_ratio)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from rsi_tui.journal.facts import (
@@ -28,9 +29,13 @@ class Memory:
     directions: list[DirectionFacts] = field(default_factory=list)
     attempts: dict[str, Attempt] = field(default_factory=dict)
     """by candidate id; bundles included"""
+    refusals: dict[str, str] = field(default_factory=dict)
+    """by direction: the last refusal in it"""
     hypotheses: int = 0
     candidates: int = 0
     """ids given out, bundles included"""
+    _judged: list[str] = field(default_factory=list)
+    """in the order of their last verdicts"""
 
     @property
     def searched(self) -> int:
@@ -72,29 +77,39 @@ class Memory:
         self.attempts[screen.candidate] = replace(self.attempts[screen.candidate], screen=screen)
 
     def judged(self, verdict: VerdictFacts) -> None:
+        self._judged = [*(id for id in self._judged if id != verdict.candidate), verdict.candidate]
         self.attempts[verdict.candidate] = replace(self.attempts[verdict.candidate], verdict=verdict)
 
     @property
     def best(self) -> CandidateFacts:
-        """The last adopted candidate that no later verdict on the same line has revoked; else the original."""
-        adopted = [a.candidate for a in self.attempts.values() if a.verdict and a.verdict.verdict == "adopted"]
-        return adopted[-1] if adopted else self.original
+        """The candidate adopted last, each being proven against the best before it; the original while there is none."""
+        adopted = [id for id in self._judged if (v := self.attempts[id].verdict) and v.verdict == "adopted"]
+        return self.attempts[adopted[-1]].candidate if adopted else self.original
 
     @property
     def promoted(self) -> list[Attempt]:
-        """Screened, promising, and not yet judged; largest effect first."""
-        waiting = [a for a in self.attempts.values() if a.screen and a.screen.promoted and a.verdict is None]
+        """Screened, promising, and not yet settled by a verdict, alone or in a join; largest effect first."""
+        joined = {member for a in self.attempts.values() if a.verdict for member in a.candidate.members}
+        open_ = (a for a in self.attempts.values() if a.verdict is None and a.candidate.id not in joined)
+        waiting = [a for a in open_ if a.screen and a.screen.promoted]
         return sorted(waiting, key=lambda a: a.screen.log_ratio or 0.0 if a.screen else 0.0)
+
+    def effect(self, id: str) -> tuple[str, float] | None:
+        """(incumbent, log-ratio of time to it) from screening, else from the verdict; None when neither has a time."""
+        attempt = self.attempts[id]
+        if attempt.screen is not None and attempt.screen.log_ratio is not None:
+            return attempt.screen.incumbent, attempt.screen.log_ratio
+        if attempt.verdict is not None and attempt.verdict.speedup is not None:
+            return attempt.verdict.incumbent, -math.log(attempt.verdict.speedup.estimate)
+        return None
 
     def log_time(self, id: str) -> float | None:
         """Log-ratio of a candidate's time to the original's, along its chain of incumbents."""
         if id == ORIGINAL:
             return 0.0
-        screen = self.attempts[id].screen
-        if screen is None or screen.log_ratio is None:
-            return None
-        below = self.log_time(screen.incumbent)
-        return None if below is None else below + screen.log_ratio
+        known = self.effect(id)
+        below = self.log_time(known[0]) if known is not None else None
+        return None if known is None or below is None else below + known[1]
 
     def archive(self) -> tuple[CandidateFacts, ...]:
         """Parents to choose from: original and best first, then the time/peak-memory frontier."""
@@ -102,10 +117,18 @@ class Memory:
         for id, attempt in self.attempts.items():
             time = self.log_time(id)
             broken = attempt.verdict is not None and attempt.verdict.verdict in ("invalid", "off_direction", "failed")
-            if time is not None and not broken and attempt.screen is not None:
-                standings.append(Standing(attempt.candidate, time, attempt.screen.peak_bytes))
+            if time is not None and not broken:
+                standings.append(Standing(attempt.candidate, time, self._peak_bytes(attempt)))
         found = [self.original, self.best, *(s.candidate for s in frontier(standings))]
         return tuple({candidate.id: candidate for candidate in found}.values())
+
+    def _peak_bytes(self, attempt: Attempt) -> int | None:
+        measured = attempt.screen or attempt.verdict
+        return measured.peak_bytes if measured is not None else None
+
+    def tried(self, direction: str) -> tuple[Attempt, ...]:
+        """The candidates of a direction that count against its budget: all but joins."""
+        return tuple(a for a in self.within(direction) if not a.candidate.members)
 
     def within(self, direction: str) -> tuple[Attempt, ...]:
         return tuple(a for a in self.attempts.values() if a.direction == direction)

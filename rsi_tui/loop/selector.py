@@ -1,10 +1,14 @@
-"""The Selector's role: the next hypothesis of a direction, recorded before anything is built."""
+"""The Selector's role: the next hypothesis of a direction, recorded before anything is built.
+
+The budgets of direction and campaign are kept here, whatever the mind answers.
+"""
 
 from __future__ import annotations
 
 from rsi_tui.journal.events import HypothesisWritten, RoundEnded
 from rsi_tui.journal.facts import DirectionFacts, HypothesisFacts
 from rsi_tui.loop.context import Context
+from rsi_tui.loop.director import record_retrieval
 from rsi_tui.minds.protocol import CloseDirection, SelectorBrief
 
 
@@ -13,7 +17,9 @@ def next_hypothesis(ctx: Context, direction: DirectionFacts, round_: int) -> Hyp
     step = f"{direction.id}/r{round_}/hypothesis"
     known = ctx.steps.find(step)
     if known is None:
-        known = _ask(ctx, direction, round_, step)
+        spent = _spent(ctx, direction)
+        ended = RoundEnded(direction=direction.id, reason=spent)
+        known = ctx.steps.append(ended, step) if spent else _ask(ctx, direction, round_, step)
     if isinstance(known, RoundEnded):
         return known.reason
     if not isinstance(known, HypothesisWritten):
@@ -22,16 +28,33 @@ def next_hypothesis(ctx: Context, direction: DirectionFacts, round_: int) -> Hyp
     return known.hypothesis
 
 
+def _spent(ctx: Context, direction: DirectionFacts) -> str:
+    """Why a direction may build no further candidate; '' while it may."""
+    if len(ctx.memory.tried(direction.id)) >= direction.budget:
+        return f"its budget of {direction.budget} candidate{'s' if direction.budget > 1 else ''} is used up"
+    if ctx.candidates_left <= 0:
+        return "the campaign's budget of candidates is used up"
+    return ""
+
+
 def _ask(ctx: Context, direction: DirectionFacts, round_: int, step: str) -> HypothesisWritten | RoundEnded:
-    archive = ctx.memory.archive()
     start = ctx.memory.candidate(direction.start)
-    brief = SelectorBrief(**vars(ctx.brief(start)), direction=direction, round=round_, archive=archive)
+    archive = {candidate.id: candidate for candidate in (*ctx.memory.archive(), start)}
+    brief = SelectorBrief(
+        **vars(ctx.brief(start)),
+        direction=direction,
+        round=round_,
+        archive=tuple(archive.values()),
+        archive_sources={id: ctx.sources(candidate.commit) for id, candidate in archive.items()},
+    )
     answer = ctx.mind.select(brief)
     if isinstance(answer, CloseDirection):
         return ctx.steps.append(RoundEnded(direction=direction.id, reason=answer.reason), step)
     if not ctx.memory.knows(answer.parent):
         reason = f"the Selector's answer was refused: its parent {answer.parent} does not exist"
         return ctx.steps.append(RoundEnded(direction=direction.id, reason=reason), step)
+    if answer.used_hits:
+        record_retrieval(ctx, f"{direction.id}/r{round_}/retrieved", "selector", dict(answer.used_hits))
     hypothesis = HypothesisFacts(
         id=f"h{ctx.memory.hypotheses + 1}",
         direction=direction.id,

@@ -84,11 +84,13 @@ class DirectorBrief(Brief):
     open_or_closed: tuple[DirectionFacts, ...] = ()
     """directions so far, oldest first"""
     best: str = "original"
+    previous_refusal: str = ""
+    """why the answer to this very question was refused; '' when it is asked first"""
 
 
 @dataclass(frozen=True)
 class DirectionAnswer:
-    """A direction to open, or None for techniques when the search should end."""
+    """A direction to open."""
 
     question: str
     layer: Layer
@@ -102,6 +104,8 @@ class DirectionAnswer:
     evidence: tuple[str, ...] = ()
     used_hits: Mapping[str, str] = field(default_factory=dict)
     """record id -> what it changed"""
+    reproduces: str = ""
+    """record of a past proof that is verified at once, as a whole, whether it holds here; '' for a search"""
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,9 @@ class SelectorBrief(Brief):
     direction: DirectionFacts | None = None
     round: int = 1
     archive: tuple[CandidateFacts, ...] = ()
-    """time/peak-memory frontier, parents to choose from; original first"""
+    """parents to choose from: original, best, time/peak-memory frontier, the direction's start"""
+    archive_sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """by candidate of the archive: its editable files"""
 
 
 @dataclass(frozen=True)
@@ -146,6 +152,7 @@ class ExecutorBrief:
     """editable files of the parent commit"""
     parent_knobs: Mapping[str, KnobValue]
     previous_refusal: str = ""
+    """the last refusal of this direction, with the hypothesis that it was about; '' when there was none"""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,9 @@ import pytest
 from rsi_tui.contract.load import load_contract
 from rsi_tui.journal.facts import CandidateFacts, DirectionFacts, OperatorFacts, PhaseFacts, ProfileFacts
 from rsi_tui.minds.builtin.mind import BuiltinMind
+from rsi_tui.minds.builtin.pool import options
 from rsi_tui.minds.protocol import (
+    Brief,
     CloseDirection,
     DirectionAnswer,
     DirectorBrief,
@@ -73,10 +75,10 @@ def selector(seen: ProfileFacts, past: tuple[PastEffect, ...] = ()) -> Hypothesi
     facts = DirectionFacts(
         id="d1", question=opened.question, layer=opened.layer, start_kind=opened.start_kind, start=opened.start,
         techniques=opened.techniques, reason=opened.reason, expected_gain=opened.expected_gain, budget=opened.budget,
-        closing_rule=opened.closing_rule, evidence=opened.evidence,
+        closing_rule=opened.closing_rule, evidence=opened.evidence, reproduces=opened.reproduces,
     )  # fmt: skip
     original = CandidateFacts(id="original", commit="a", base="a", knobs=director.contract.defaults)
-    shared = {k: v for k, v in vars(director).items() if k not in ("open_or_closed", "best")}
+    shared = {field.name: getattr(director, field.name) for field in fields(Brief)}
     return MIND.select(SelectorBrief(**shared, direction=facts, archive=(original,)))
 
 
@@ -91,7 +93,7 @@ def test_another_library_changes_the_direction() -> None:
     empty = direction(MIND.direct(brief(ATTENTION)))
     proven = effect(verdict="adopted", log_ratio=-0.6, techniques=("sdpa", "fused-optimizer"))
     known = direction(MIND.direct(brief(ATTENTION, (proven,))))
-    assert known.evidence == ("old/c7",)
+    assert known.reproduces == "old/c7" and not empty.reproduces
     assert known.techniques == ("sdpa", "fused-optimizer")
     assert known.budget == 1
     assert known.used_hits and not empty.used_hits
@@ -112,10 +114,34 @@ def test_the_selector_follows_profile_and_library() -> None:
     assert isinstance(failed, HypothesisAnswer) and failed.techniques != first.techniques
 
 
+def test_one_past_proof_is_reproduced_and_then_the_search_goes_on() -> None:
+    proven = effect(verdict="adopted", log_ratio=-0.6, techniques=("sdpa", "fused-optimizer"))
+    chosen = selector(ATTENTION, (proven,))
+    assert isinstance(chosen, HypothesisAnswer) and chosen.techniques == ("sdpa", "fused-optimizer")
+    opened = direction(MIND.direct(brief(ATTENTION, (proven,))))
+    done = DirectionFacts(**{k: v for k, v in vars(opened).items() if k != "used_hits"}, id="d1")
+    again = MIND.direct(brief(ATTENTION, (proven, replace(proven, record="old/c9")), open_or_closed=(done,)))
+    assert isinstance(again, EndSearch) or not again.reproduces
+
+
+def test_a_direction_of_one_candidate_on_a_known_fact_is_no_reproduction() -> None:
+    proven = effect(verdict="adopted", log_ratio=-0.6, fit=0.3)
+    opened = direction(MIND.direct(brief(ATTENTION, (proven,), candidates_left=1)))
+    assert opened.budget == 1 and not opened.reproduces
+
+
+def test_a_leaner_parent_is_judged_by_its_own_code() -> None:
+    seen = brief(ATTENTION)
+    start = CandidateFacts(id="original", commit="a", base="a", knobs=seen.contract.defaults)
+    gone = dict.fromkeys(seen.sources, "x = 1\n")
+    assert options(seen, start, None, seen.sources)
+    assert not [o for o in options(seen, start, None, gone) if o.change.sources]
+
+
 def test_a_proof_under_conditions_that_do_not_fit_is_not_reproduced() -> None:
     proven = effect(verdict="adopted", log_ratio=-0.6)
     for foreign in (replace(proven, fit=0.3), replace(proven, same_workload=False)):
-        assert direction(MIND.direct(brief(ATTENTION, (foreign,)))).budget != 1
+        assert direction(MIND.direct(brief(ATTENTION, (foreign,)))).reproduces == ""
 
 
 def test_the_search_ends_when_the_budget_is_used_up() -> None:

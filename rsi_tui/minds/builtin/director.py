@@ -37,7 +37,7 @@ def direct(brief: DirectorBrief) -> DirectionAnswer | EndSearch:
         return _reproduce(brief, again)
     start = _start(brief)
     by_layer: dict[Layer, list[Option]] = defaultdict(list)
-    for option in options(brief, start, None):
+    for option in options(brief, start, None, brief.sources):
         by_layer[option.technique.layer].append(option)
     done = {(d.layer, d.start) for d in brief.open_or_closed}
     ranked = sorted(
@@ -64,8 +64,7 @@ def _start(brief: DirectorBrief) -> CandidateFacts:
 
 
 def _proven_before(brief: DirectorBrief) -> PastEffect | None:
-    """The best change that an earlier campaign proved on this workload and machine, if it is untried here."""
-    tried = {hit for d in brief.open_or_closed for hit in d.evidence}
+    """The best change that an earlier campaign proved on this workload and machine, while none was tried here."""
     proven = [
         effect
         for effect in brief.past
@@ -73,9 +72,8 @@ def _proven_before(brief: DirectorBrief) -> PastEffect | None:
         and effect.same_workload
         and effect.fit > 0.5
         and effect.log_ratio is not None
-        and effect.record not in tried
     ]
-    if not proven or any(d.evidence and d.evidence[0] in {e.record for e in proven} for d in brief.open_or_closed):
+    if not proven or any(direction.reproduces for direction in brief.open_or_closed):
         return None
     return min(proven, key=lambda effect: whole_effect(effect, brief.past) * effect.fit)
 
@@ -117,6 +115,7 @@ def _reproduce(brief: DirectorBrief, past: PastEffect) -> DirectionAnswer:
         budget=1,
         closing_rule="closed after one verification",
         evidence=(past.record,),
+        reproduces=past.record,
         used_hits={past.record: "tried first, as a whole, without searching for its parts again"},
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rsi_tui.journal.facts import CandidateFacts
@@ -25,9 +26,14 @@ class Option:
     choice: Choice
 
 
-def options(brief: Brief, start: CandidateFacts, start_peak: int | None) -> list[Option]:
-    """Untried techniques that may well make a difference here and did not fail before, best first."""
-    situation = Situation(brief.sources, brief.contract, brief.profile, start.knobs)
+def options(
+    brief: Brief, start: CandidateFacts, start_peak: int | None, sources: Mapping[str, str]
+) -> list[Option]:
+    """Untried techniques that may well make a difference on a start and did not fail before, best first.
+
+    `sources` are the start's own.
+    """
+    situation = Situation(sources, brief.contract, brief.profile, start.knobs)
     found = []
     for technique, change, effect in applicable(situation):
         if tried_here((technique.id,), start.techniques, brief.attempts):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rsi_tui.journal.facts import ORIGINAL, CandidateFacts
 from rsi_tui.minds.builtin.director import whole_effect, whole_stack
 from rsi_tui.minds.builtin.pool import Option, options
@@ -17,23 +19,8 @@ def select(brief: SelectorBrief) -> HypothesisAnswer | CloseDirection:
     direction = brief.direction
     if direction is None:
         raise ValueError("a Selector is asked within a direction")
-    tried = sum(1 for attempt in brief.attempts if attempt.direction == direction.id)
-    if tried >= direction.budget or brief.candidates_left <= 0:
-        return CloseDirection(f"its budget of {direction.budget} candidates is used up")
-    past = next((p for p in brief.past if direction.evidence and p.record == direction.evidence[0]), None)
-    if past is not None and past.verdict == "adopted" and past.same_workload and direction.budget == 1:
-        effect = whole_effect(past, brief.past)
-        return HypothesisAnswer(
-            parent=ORIGINAL,
-            statement=f"The change proven as {past.record} makes a step {percent(effect)} here as well.",
-            techniques=whole_stack(past),
-            knobs=past.knobs,
-            predicted_time=effect,
-            predicted_memory=0.0,
-            refuted_by="a verification that does not prove it",
-            evidence=(past.record,),
-            used_hits={past.record: "the hypothesis itself"},
-        )
+    if direction.reproduces:
+        return _reproduction(brief, direction.reproduces)
     parent, found = _parent(brief, direction.start)
     wanted = [option for option in found if option.technique.id in direction.techniques]
     if not wanted:
@@ -41,18 +28,42 @@ def select(brief: SelectorBrief) -> HypothesisAnswer | CloseDirection:
     return _hypothesis(parent, wanted[0])
 
 
+def _reproduction(brief: SelectorBrief, record: str) -> HypothesisAnswer | CloseDirection:
+    """The past proof as a hypothesis about here."""
+    past = next((effect for effect in brief.past if effect.record == record), None)
+    if past is None:
+        return CloseDirection(f"the library does not hold {record} any more")
+    effect = whole_effect(past, brief.past)
+    return HypothesisAnswer(
+        parent=ORIGINAL,
+        statement=f"The change proven as {past.record} makes a step {percent(effect)} here as well.",
+        techniques=whole_stack(past),
+        knobs=past.knobs,
+        predicted_time=effect,
+        predicted_memory=0.0,
+        refuted_by="a verification that does not prove it",
+        evidence=(past.record,),
+        used_hits={past.record: "the hypothesis itself"},
+    )
+
+
 def _parent(brief: SelectorBrief, start: str) -> tuple[CandidateFacts, list[Option]]:
     """The direction's start, or a leaner candidate of the archive where the best option would not fit on it."""
     by_id = {candidate.id: candidate for candidate in brief.archive}
     chosen = by_id.get(start) or brief.archive[0]
-    found = options(brief, chosen, peak_of(brief.attempts, chosen.id))
+    found = options(brief, chosen, peak_of(brief.attempts, chosen.id), sources_of(brief, chosen))
     if found and found[0].choice.fits < MIN_FITS:
         for leaner in brief.archive:
             peak = peak_of(brief.attempts, leaner.id)
-            options_there = options(brief, leaner, peak) if peak is not None else []
+            options_there = options(brief, leaner, peak, sources_of(brief, leaner)) if peak is not None else []
             if options_there and options_there[0].choice.value > found[0].choice.value:
                 return leaner, options_there
     return chosen, found
+
+
+def sources_of(brief: SelectorBrief, candidate: CandidateFacts) -> Mapping[str, str]:
+    """The editable files of a candidate of the archive; those of the start where they were not given."""
+    return brief.archive_sources.get(candidate.id, brief.sources)
 
 
 def peak_of(attempts: tuple[Attempt, ...], candidate: str) -> int | None:
