@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rsi_tui.contract.fingerprint import changed_knobs, launch_fingerprint
+from rsi_tui.contract.knob_files import edit_setting
 from rsi_tui.contract.model import KnobValue
 from rsi_tui.contract.rules import violations
-from rsi_tui.errors import PatchError
+from rsi_tui.errors import ContractError, PatchError
 from rsi_tui.journal.events import CandidateBuilt, CandidateRefused
 from rsi_tui.journal.facts import CandidateFacts, HypothesisFacts
 from rsi_tui.loop.context import Context
@@ -119,6 +120,7 @@ def _assemble(
     knobs = {**parent.knobs, **answer.knobs}
     _check_knobs(ctx, knobs)
     _check_syntax(before, after)
+    _check_knob_files(ctx, before, after, knobs)
     code_changed = _differs(before, after)
     if not code_changed and knobs == parent.knobs:
         raise Refusal("no_change", "the answer changes neither code nor settings")
@@ -193,6 +195,23 @@ def _check_syntax(before: Mapping[str, str], after: Mapping[str, str]) -> None:
             except (SyntaxError, ValueError) as error:
                 line = getattr(error, "lineno", None) or 0
                 raise Refusal("broken", f"{path} line {line} is no valid Python: {error}") from error
+
+
+def _check_knob_files(
+    ctx: Context, before: Mapping[str, str], after: Mapping[str, str], knobs: Mapping[str, KnobValue]
+) -> None:
+    """Refuse a change after which a knob that lives in a file can't be set there any more."""
+    for knob in ctx.contract.knobs:
+        place = knob.file or knob.global_
+        path, _, key = place.partition(":")
+        if not place or after.get(path) == before.get(path):
+            continue
+        if path not in after:
+            raise Refusal("broken", f"{path} is deleted, and the setting {knob.name} lives in it")
+        try:
+            edit_setting(after[path].encode("utf-8", "surrogateescape"), place, key, knobs[knob.name])
+        except ContractError as error:
+            raise Refusal("broken", f"the setting {knob.name} can't be set in {path} any more: {error}") from error
 
 
 def _differs(before: Mapping[str, str], after: Mapping[str, str]) -> bool:

@@ -151,3 +151,11 @@ def test_an_answer_that_can_not_be_built_is_a_refusal(tmp_path: Path, answer: Ch
     assert [r.kind for r in made.writer.bodies(CandidateRefused)] == ["does_not_apply"]
     with pytest.raises(Refusal):
         assemble(made.ctx, parent=made.ctx.memory.original, answer=answer, hypothesis="", direction="d1")
+
+
+@pytest.mark.parametrize("edit", ["size = batch_size = 4", "batch_size = 2 + 2; batch_size = 4", ""])
+def test_a_change_that_a_setting_can_not_be_written_into_is_a_refusal(tmp_path: Path, edit: str) -> None:
+    knob = '\n[[knobs]]\nname = "batch"\nvalues = [2, 4]\ndefault = 4\nlayer = "data"\nglobal = "train.py:batch_size"\n'
+    made = bench(tmp_path, PatchMind([]), toml=lambda text: text + knob)
+    with pytest.raises(Refusal, match="batch can't be set"):
+        change(made, lambda text: text.replace("batch_size = 4", edit, 1))
