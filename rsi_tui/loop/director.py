@@ -127,6 +127,6 @@ def close_direction(ctx: Context, direction: DirectionFacts, reason: str) -> Non
             conditions=conditions,
             evidence=tuple(a.candidate.id for a in attempts),
         )
-        return DirectionClosed(direction=direction.id, reason=reason, candidates=len(attempts), lesson=lesson)
+        return DirectionClosed(direction=direction.id, reason=reason, candidates=len(ctx.memory.tried(direction.id)), lesson=lesson)
 
     ctx.steps.once(f"{direction.id}/closed", DirectionClosed, make)

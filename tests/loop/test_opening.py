@@ -198,3 +198,14 @@ def test_json_is_printed_however_a_campaign_ended(tmp_path: Path, monkeypatch: p
     assert json.loads(done.stdout)["id"] == "20261130-1"
     assert "The hours ran out." in done.stderr
     assert "The hours ran out." not in done.stdout
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "stop"])
+def test_a_command_that_no_engine_would_take_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str) -> None:
+    from rsi_tui.cli import app
+
+    home = write_home(tmp_path)
+    monkeypatch.setenv("RSI_HOME", str(home.root))
+    done = CliRunner().invoke(app, [action])
+    assert isinstance(done.exception, UsageError) and "No engine" in str(done.exception)
+    assert CliRunner().invoke(app, ["note", "this one waits for the next engine"]).exit_code == 0
