@@ -57,7 +57,7 @@ def test_a_campaign_over_patches_that_change_nothing_adopts_nothing(tmp_path: Pa
 def test_an_interrupted_campaign_goes_on_without_repeating_a_finished_trial(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     workload = tiny_repository(tmp_path / "tiny")
-    command = [sys.executable, "-m", "rsi_tui.cli", "run", str(workload), "--preset", "quick", "--candidates", "2"]
+    command = [sys.executable, "-m", "rsi_tui", "run", str(workload), "--preset", "quick", "--candidates", "2"]
     env = {**os.environ, "RSI_HOME": str(home.root)}
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     journal = _wait_for_trials(home, 6, process)
@@ -105,3 +105,36 @@ def test_a_real_gain_is_proven_and_a_second_campaign_starts_from_it(tmp_path: Pa
     assert next(iter(again.directions.values())).facts.evidence, "what was proven before is tried first"
     assert any(body.changed for body in bodies(events, Retrieved))
     assert len(again.candidates) < len(view.candidates)
+
+
+SMALL_FULL = """
+[preset.small.proof]
+aa_pairs = 4
+max_verifications = 4
+final_pairs = 8
+max_candidates = 6
+bundle = false
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_without_bundling_each_gain_is_proven_on_the_one_before(tmp_path: Path) -> None:
+    from rsi_tui.minds.builtin.mind import BuiltinMind
+
+    home = Home(tmp_path / "home")
+    contract = (Path(__file__).parents[1] / "workloads" / "tiny" / "workload.toml").read_text() + SMALL_FULL
+    workload = tiny_repository(tmp_path / "tiny", workload__toml=contract)
+    ended = run(home, Request(workload, preset="small"), BuiltinMind())
+    view, events = view_of(home, ended.campaign)
+    assert ended.exit_code == 0
+    verdicts = [body.verdict for body in bodies(events, VerdictReached) if body.verdict.alpha > 0]
+    subjects = [view.candidates[v.candidate].facts.members or (v.candidate,) for v in verdicts]
+    assert len(subjects) == len(set(subjects)), "nothing is judged twice"
+    best = "original"
+    for verdict in verdicts:
+        assert verdict.incumbent == best, "the incumbent is the best of its time"
+        best = verdict.candidate if verdict.verdict == "adopted" else best
+    assert best != "original"
+    assert view.claim is not None and view.claim.candidate == best and view.claim.proven
+    assert view.claim.attribution
