@@ -373,7 +373,7 @@ def _finished(raw: RawRun, progress: Progress, flags: tuple[str, ...]) -> Outcom
 
 def _by_exit_code(raw: RawRun, progress: Progress, expected: int, explanation: Explanation) -> OutcomeFacts:
     """Ended by itself with an error code: symptoms alone are no timeout and no fault of the machine."""
-    if explanation.cause == "hang_or_timeout" and not explanation.certain:
+    if explanation.cause in ("hang_or_timeout", "unknown") and not explanation.certain:
         detail = f"Exited with code {raw.exit_code} after {len(progress.steps)} of {expected} steps without saying why."
         return OutcomeFacts("crashed", "unknown", detail, _tail(raw), advice="Run it once more with faulthandler enabled.")
     return _because(explanation)

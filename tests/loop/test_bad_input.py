@@ -17,7 +17,7 @@ from tests.support.campaigns import git, tiny_repository
 def rsi(home: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
     """The command as a person runs it, in a home of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "rsi_tui.cli", *args],
+        [sys.executable, "-m", "rsi_tui", *args],
         env={**os.environ, "RSI_HOME": str(home), **env},
         capture_output=True,
         text=True,
@@ -98,7 +98,7 @@ def test_without_bubblewrap_nothing_runs_and_the_way_out_is_named(tmp_path: Path
     folder = tiny_repository(tmp_path / "tiny")
     bwrap = bwrap_path()
     hidden = (bwrap, "--dev-bind", "/", "/", "--ro-bind", "/dev/null", bwrap) if bwrap else ()
-    command = [*hidden, sys.executable, "-m", "rsi_tui.cli", "run", str(folder)]
+    command = [*hidden, sys.executable, "-m", "rsi_tui", "run", str(folder)]
     env = {**os.environ, "RSI_HOME": str(tmp_path / "home")}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 3, done.stderr
