@@ -248,7 +248,8 @@ def _created(
     python = Path(resolve_python(contract))
     host = {**host, "software": f"{host['software']}, torch {torch_version(python)}"}
     statistical = contract.invariants.weights == "statistical"
-    trust = "C" if launcher.trust_cap() == "C" else "B" if statistical else "A"
+    weaker = statistical or not contract.invariants.validation
+    trust = "C" if launcher.trust_cap() == "C" else "B" if weaker else "A"
     return CampaignCreated(
         campaign=id,
         workload=contract.name,
