@@ -18,7 +18,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u
 
 TRUST_WORDS = {
     "A": "every run sandboxed, the final checkpoint compared, hidden validation data",
-    "B": "every run sandboxed, but no checkpoint compared: statistical invariants only",
+    "B": "every run sandboxed, but no checkpoint compared, or no hidden validation: weaker invariants",
     "C": "only what the program itself reports, or runs without a sandbox",
 }
 
