@@ -120,7 +120,7 @@ def run_block(lab: Lab, plan: BlockPlan) -> BlockOutcome:
         return _read_back(lab, plan, closed)
     lab.steps.once(f"{plan.step}/opened", BlockOpened, lambda: _opening(plan))
     outcome = BlockOutcome(plan)
-    with host_lease(f"campaign block {plan.id}", on_wait=lab.on_wait):
+    with host_lease(f"campaign block {plan.id}", on_wait=lab.on_wait, meanwhile=lab.between):
         for number, slot in enumerate(plan.slots):
             outcome.take(number, _run_slot(lab, plan, number, slot))
             half = 2 * len(outcome.timed) == len(plan.timed)

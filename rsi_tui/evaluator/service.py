@@ -78,7 +78,7 @@ class Evaluator:
             id=started.trial, candidate=lab.original, kind="profile", arm="profile", block="", slot=0,
             attempt=attempt, steps=(low + high) // 2, seed=lab.randbelow(2**31),
         )  # fmt: skip
-        with host_lease("campaign profile", on_wait=lab.on_wait):
+        with host_lease("campaign profile", on_wait=lab.on_wait, meanwhile=lab.between):
             facts, profile = run_profile(lab.runner, request, lab.cancel)
         lab.runner.discard(started.trial)
         if profile is not None:

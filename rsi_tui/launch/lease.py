@@ -22,14 +22,25 @@ _POLL_S = 0.25
 
 
 @contextlib.contextmanager
-def host_lease(who: str, wait: bool = True, on_wait: Callable[[str], None] | None = None) -> Iterator[None]:
+def host_lease(
+    who: str,
+    wait: bool = True,
+    on_wait: Callable[[str], None] | None = None,
+    meanwhile: Callable[[], None] | None = None,
+) -> Iterator[None]:
     """Hold this machine's cores for timed trials.
 
-    `on_wait` is given one sentence when the lease is not free at once. Raises GateError, naming the
-    holder, when it is not free and `wait` is False, or when the lock file can't be used.
+    `on_wait` is given one sentence when the lease is not free at once; `meanwhile` is called while
+    waiting and may raise, to give up. Who waits has a place in a queue of one, so that a campaign which
+    takes the lease block after block lets others in between. Raises GateError, naming the holder, when
+    it is not free and `wait` is False, or when the lock file can't be used.
     """
     path = locations.host_lease()
-    descriptor = _acquire(path, wait, on_wait)
+    place = _acquire(path.with_suffix(".queue"), wait, on_wait, meanwhile)
+    try:
+        descriptor = _acquire(path, wait, on_wait, meanwhile)
+    finally:
+        os.close(place)
     try:
         os.truncate(descriptor, 0)
         note = f"{who} (process {os.getpid()}, since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC)\n"
@@ -56,7 +67,9 @@ def holder() -> str:
     return ""
 
 
-def _acquire(path: Path, wait: bool, on_wait: Callable[[str], None] | None) -> int:
+def _acquire(
+    path: Path, wait: bool, on_wait: Callable[[str], None] | None, meanwhile: Callable[[], None] | None
+) -> int:
     told = False
     while True:
         descriptor = _open(path)
@@ -74,6 +87,8 @@ def _acquire(path: Path, wait: bool, on_wait: Callable[[str], None] | None) -> i
         if on_wait and not told:
             on_wait(f"waiting for this machine: timed trials of {other} hold it")
             told = True
+        if meanwhile is not None:
+            meanwhile()
         time.sleep(_POLL_S)
 
 

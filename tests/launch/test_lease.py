@@ -95,3 +95,32 @@ def test_an_error_inside_gives_it_back():
         raise ZeroDivisionError
     with host_lease("two", wait=False):
         pass
+
+
+def test_who_waits_can_give_up_and_gets_its_turn():
+    turns: list[str] = []
+
+    def greedy() -> None:
+        for _ in range(5):
+            with host_lease("greedy"):
+                turns.append("greedy")
+                time.sleep(0.4)
+
+    thread = threading.Thread(target=greedy)
+    thread.start()
+    time.sleep(0.1)
+    with host_lease("patient"):
+        turns.append("patient")
+    thread.join()
+    assert turns.index("patient") < len(turns) - 1, "a waiter is let in between two blocks"
+
+    def give_up() -> None:
+        raise KeyboardInterrupt
+
+    with host_lease("holder"), pytest.raises(KeyboardInterrupt):
+        taken_again(give_up)
+
+
+def taken_again(meanwhile):
+    with host_lease("second", meanwhile=meanwhile):
+        raise AssertionError("the lease was given twice")
