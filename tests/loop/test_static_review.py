@@ -14,7 +14,7 @@ from rsi_tui.contract.model import Contract, Invariants, Launch, Objective, Proo
 from rsi_tui.journal.facts import FindingFacts
 from rsi_tui.loop.static_review import blind, review_diff
 from rsi_tui.techniques.base import Situation
-from rsi_tui.techniques.registry import all_techniques
+from rsi_tui.techniques.registry import all_techniques, applicable
 
 from .review_programs import MODULES, TRAINER
 
@@ -454,3 +454,12 @@ def test_blinding_keeps_the_program(text: str) -> None:
 def test_blind_and_review_take_any_text(text: str) -> None:
     assert isinstance(blind(text), str)
     review_diff({"train.py": text}, {"train.py": text + "\nx = 1\n"}, None, contract())
+
+
+def test_every_technique_that_changes_the_tiny_workload_passes() -> None:
+    folder = Path(__file__).parents[1] / "workloads" / "tiny"
+    contract = load_contract(folder, "quick")
+    before = {name: (folder / name).read_text() for name in ("train.py", "model.py")}
+    for technique, change, _ in applicable(Situation(before, contract, None, contract.defaults)):
+        found = review_diff(before, {**before, **change.sources}, None, contract)
+        assert not [f for f in found if f.severity in ("exploit", "scope")], (technique.id, found)

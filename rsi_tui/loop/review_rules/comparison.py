@@ -350,6 +350,11 @@ def _divides(before: Program, after: Program) -> bool:
     return divisions(after) > divisions(before)
 
 
+def _is_read_out(node: ast.AST) -> bool:
+    """A number that was read out of a tensor to be reported; no gradient flows through it."""
+    return any(isinstance(n, ast.Call) and last(n.func) in ("item", "tolist", "float") for n in ast.walk(node))
+
+
 def accumulation(before: Program, after: Program) -> Iterator[Suspect]:
     """A loss that is no longer divided by the number of its parts."""
     def divided(program: Program) -> list[tuple[Source, ast.AST]]:
@@ -358,7 +363,7 @@ def accumulation(before: Program, after: Program) -> Iterator[Suspect]:
             for node in source.nodes:
                 match node:
                     case ast.BinOp(left=left, op=ast.Div()) if any(LOSS_NAME.fullmatch(n) for n in names_in(left)):
-                        if program.in_training(source, node):
+                        if program.in_training(source, node) and not _is_read_out(left):
                             found.append((source, node))
                     case ast.AugAssign(target=target, op=ast.Div()) if LOSS_NAME.fullmatch(last(target)):
                         found.append((source, node))
