@@ -31,6 +31,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+UNUSABLE = (errno.EROFS, errno.ENOSPC, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EDQUOT, errno.EEXIST)
+"""errors of a home that can't be written, or a disk that is full"""
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Id = Annotated[str | None, typer.Argument(help="Campaign, candidate, direction, hypothesis or trial.")]
 
@@ -233,6 +235,10 @@ def main() -> None:
         print("rsi: stopped.", file=sys.stderr)
         sys.exit(1)
     except OSError as error:
+        if error.errno in UNUSABLE:
+            where = error.filename or find_home().root
+            print(f"rsi: {where}: {error.strerror}; RSI_HOME names the folder that rsi keeps its files in.", file=sys.stderr)
+            sys.exit(1)
         if error.errno not in (errno.EPIPE, errno.EIO):
             raise
         # Whoever read this is gone: the interpreter must not try to flush to it once more.

@@ -17,7 +17,14 @@ from rsi_tui.audit import pages, words
 from rsi_tui.audit.report import DIFF_FILE, adopted_diff, render_report
 from rsi_tui.errors import UsageError
 from rsi_tui.journal import chain
-from rsi_tui.journal.view import CampaignView, campaign_ids, campaign_summary, list_campaigns, load_campaign
+from rsi_tui.journal.view import (
+    CampaignView,
+    campaign_ids,
+    campaign_summary,
+    damaged_campaigns,
+    list_campaigns,
+    load_campaign,
+)
 from rsi_tui.locations import Home
 
 NO_CAMPAIGN = "there is no campaign here yet; start one with `rsi run WORKLOAD`."
@@ -28,12 +35,14 @@ def campaigns(home: Home, as_json: bool = False) -> str:
     views = list_campaigns(home)
     if as_json:
         return _json([campaign_summary(v) for v in views])
-    if not views:
+    damaged = [f"{name}: {why}" for name, why in damaged_campaigns(home).items()]
+    if not views and not damaged:
         return NO_CAMPAIGN[0].upper() + NO_CAMPAIGN[1:]
     rows: list[tuple[str, ...]] = [("CAMPAIGN", "WORKLOAD", "STATE", "TRUST", "SPEED-UP", "CANDIDATES", "RUNS", "STARTED (UTC)")]
     rows += [_row(v) for v in views]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([*lines, *damaged])
 
 
 def status(home: Home, campaign: str | None = None, as_json: bool = False) -> str:

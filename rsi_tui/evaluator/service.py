@@ -71,6 +71,12 @@ class Evaluator:
             if lab.steps.find(f"{step}/finished") is None:
                 lab.steps.append(TrialFinished(trial=started.trial, facts=self._lost(started)), f"{step}/finished")
             return ProfileFacts.model_validate(kept) if kept is not None else None
+        with host_lease("campaign profile", on_wait=lab.on_wait, meanwhile=lab.between):
+            return self._profile_now(step, attempt)
+
+    def _profile_now(self, step: str, attempt: int) -> ProfileFacts | None:
+        """One fresh profile run; the machine is ours."""
+        lab = self._lab
         lab.between()
         started = lab.steps.append(self._profile_start(attempt), f"{step}/started")
         low, high = lab.contract.objective.steps
@@ -78,8 +84,7 @@ class Evaluator:
             id=started.trial, candidate=lab.original, kind="profile", arm="profile", block="", slot=0,
             attempt=attempt, steps=(low + high) // 2, seed=lab.randbelow(2**31),
         )  # fmt: skip
-        with host_lease("campaign profile", on_wait=lab.on_wait, meanwhile=lab.between):
-            facts, profile = run_profile(lab.runner, request, lab.cancel)
+        facts, profile = run_profile(lab.runner, request, lab.cancel)
         lab.runner.discard(started.trial)
         if profile is not None:
             lab.keep(f"profile/{started.trial}", profile.model_dump(mode="json"))

@@ -31,7 +31,7 @@ from rsi_tui.evaluator.eprocess import BlockPlan as VerificationSize
 from rsi_tui.evaluator.eprocess import EProcess, choose_plan, draw_order
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
-from rsi_tui.evaluator.measures import gaps, highest_peak, scores
+from rsi_tui.evaluator.measures import gaps, highest_peak, scores, total_wall_holds
 from rsi_tui.journal.events import VerdictReached
 from rsi_tui.journal.facts import (
     BlockFacts,
@@ -44,6 +44,8 @@ from rsi_tui.journal.facts import (
 )
 
 CONFIDENCE = 0.99
+ENOUGH_LENGTHS = 3
+"""run lengths after which an excess start-up that does not pay is not given another block"""
 
 
 @dataclass
@@ -156,13 +158,22 @@ def _add_times(evidence: _Evidence, outcome: BlockOutcome) -> None:
 
 
 def _adopt_or_not(evidence: _Evidence) -> None:
-    """The e-process has reached its bound; the plain mean over all runs must win as well (holes H7)."""
-    if mean_total_ratio(scores(evidence.ours), scores(evidence.theirs)) < 1:
+    """The e-process has reached its bound; plain mean and total wall must win as well (holes H1, H7).
+
+    Where total wall does not win at the lengths run so far, another block of another length may show that
+    the excess start-up is the same at every length; without blocks left it is not proven.
+    """
+    if mean_total_ratio(scores(evidence.ours), scores(evidence.theirs)) >= 1:
+        evidence.decide("not_proven", "faster in most runs but not in plain mean time: some runs are far slower")
+        return
+    why_not = total_wall_holds(evidence.theirs, evidence.ours)
+    lengths = {facts.steps for facts in evidence.ours}
+    if not why_not:
         evidence.decide(
             "adopted", f"e-value {evidence.process.total:.4g} reached the bound {1 / evidence.process.alpha:.4g}"
         )
-    else:
-        evidence.decide("not_proven", "faster in most runs but not in plain mean time: some runs are far slower")
+    elif len(lengths) >= ENOUGH_LENGTHS or len(evidence.blocks) >= evidence.size.max_blocks:
+        evidence.decide("not_proven", why_not)
 
 
 def _block(lab: Lab, step: str, evidence: _Evidence) -> BlockOutcome:

@@ -90,7 +90,7 @@ def head(path: Path) -> tuple[int, str]:
     try:
         event = _ONE.validate_json(line)
     except ValidationError as error:
-        raise JournalError(f"the last line of {path} is damaged; run `rsi verify` to see where.") from error
+        raise JournalError(f"the last line of {path} is damaged; restore the file from a copy, or move its folder away.") from error
     return event.seq, event.hash
 
 
@@ -251,7 +251,7 @@ def _parse(path: Path, complete: bytes, first_line: int | None, seq: int | None,
     for n, event in enumerate(events):
         if (seq is not None and event.seq != seq) or (prev is not None and event.prev != prev):
             raise JournalError(
-                f"{path}, {_name(first_line, n, event)}: it does not follow the line before; run `rsi verify` for details."
+                f"{path}, {_name(first_line, n, event)}: it does not follow the line before; restore the file from a copy, or move its folder away."
             )
         seq, prev = event.seq + 1, event.hash
     return events
@@ -353,7 +353,7 @@ def _check_tail(path: Path) -> None:
     first = max(0, len(lines) - _TAIL_CHECKED)
     for number, line in enumerate(lines[first:], start=first + 1):
         if hashlib.sha256(line[:-_HASH_BYTES] + b"}").hexdigest().encode() != line[-66:-2]:
-            raise JournalError(f"{path}, line {number}: its content does not match its hash; run `rsi verify` for details.")
+            raise JournalError(f"{path}, line {number}: its content does not match its hash; restore the file from a copy, or move its folder away.")
 
 
 def _take_lock(path: Path, wait_s: float) -> int:

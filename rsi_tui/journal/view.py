@@ -6,6 +6,7 @@ events do not say. 'Best' is a query over verdicts. Light: only pydantic and the
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 from collections import Counter
@@ -513,8 +514,23 @@ def campaign_ids(home: Home) -> list[str]:
 
 
 def list_campaigns(home: Home) -> list[CampaignView]:
-    """Views of all campaigns of a home, newest first; JournalError naming a damaged journal."""
-    return [load_campaign(home, name) for name in campaign_ids(home)]
+    """Views of all campaigns of a home that can be read, newest first; see `damaged_campaigns`."""
+    views = []
+    for name in campaign_ids(home):
+        with contextlib.suppress(JournalError):
+            views.append(load_campaign(home, name))
+    return views
+
+
+def damaged_campaigns(home: Home) -> dict[str, str]:
+    """Campaigns whose journal can't be read -> why, one sentence each."""
+    found = {}
+    for name in campaign_ids(home):
+        try:
+            load_campaign(home, name)
+        except JournalError as error:
+            found[name] = str(error)
+    return found
 
 
 def _first_time(path: Path) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from rsi_tui.contract.model import Contract
-from rsi_tui.errors import UsageError
+from rsi_tui.errors import JournalError, UsageError
 from rsi_tui.journal.chain import read_events
 from rsi_tui.journal.events import CampaignCreated, EngineStarted, Event, State, StateChanged
 from rsi_tui.locations import Home
@@ -24,7 +24,10 @@ def unfinished(home: Home, mirror: Mirror, contract: Contract) -> CampaignCreate
         journal = home.campaign(folder.name).journal
         if not journal.exists():
             continue
-        events = read_events(journal)
+        try:
+            events = read_events(journal)
+        except JournalError:
+            continue  # `rsi campaigns` names it
         if not events or not isinstance(created := events[0].body, CampaignCreated):
             continue
         if created.workload_key != mirror.key or created.preset != contract.preset:

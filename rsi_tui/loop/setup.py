@@ -40,6 +40,7 @@ from rsi_tui.journal.home import grant_alpha
 from rsi_tui.journal.steps import Steps
 from rsi_tui.launch.host import fingerprint, fingerprint_hash, torch_version
 from rsi_tui.launch.local import LocalLauncher
+from rsi_tui.launch.memory import reclaim
 from rsi_tui.launch.sandbox import python_mounts
 from rsi_tui.launch.spec import LaunchSpec, Mount
 from rsi_tui.locations import CampaignPaths, Home
@@ -111,6 +112,7 @@ def open_campaign(
     if aa_pairs is not None:
         contract = contract.model_copy(update={"proof": contract.proof.model_copy(update={"aa_pairs": aa_pairs})})
     launcher = LocalLauncher(sandboxed=not request.unsandboxed)
+    reclaim()  # memory groups of engines that were killed
     mirror = Mirror.open(
         home,
         contract.path,

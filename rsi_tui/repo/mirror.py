@@ -300,6 +300,10 @@ def _ensure(git_dir: Path, source: Source) -> None:
                 str(fresh), env=isolated_environment())  # fmt: skip
         (fresh / "info").mkdir(exist_ok=True)
         (fresh / "info" / "attributes").write_text(_ATTRIBUTES)
+    except (GitFailed, OSError) as error:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise RepositoryError(f"no mirror can be made in {git_dir.parent}: is the disk full or read-only? ({error})") from error
+    try:
         import_history(fresh, source)
         fresh.replace(git_dir)
     except GitFailed as error:

@@ -118,3 +118,11 @@ def test_unknown_ids_name_the_nearest(tmp_path: Path) -> None:
     done = rsi(tmp_path / "home", "show", "c7")
     assert done.returncode == 2
     assert "no campaign" in done.stderr
+
+
+def test_a_home_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    folder = tiny_repository(tmp_path / "tiny")
+    (tmp_path / "file").write_text("no folder")
+    done = rsi(tmp_path / "file" / "home", "run", str(folder), "--preset", "quick")
+    assert done.returncode == 1
+    assert done.stderr.startswith("rsi: ") and "RSI_HOME" in done.stderr and "Traceback" not in done.stderr
