@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import sys
 from typing import ClassVar
 
 from rich.text import Text
@@ -21,7 +22,7 @@ from rsi_tui.app.watch import JournalTail, LogTail, first_campaign
 from rsi_tui.audit import pages, reading
 from rsi_tui.audit.words import one_line
 from rsi_tui.config import AppSettings, load_settings
-from rsi_tui.errors import RsiError
+from rsi_tui.errors import RsiError, UsageError
 from rsi_tui.journal.commands import Action, send_command
 from rsi_tui.journal.view import CampaignView, campaign_ids, list_campaigns
 from rsi_tui.locations import Home
@@ -38,7 +39,10 @@ def run_app(home: Home, campaign: str | None = None) -> None:
     """
     if campaign is not None:
         campaign = reading.find_campaign(home, campaign)
-    app = RsiApp(home, campaign, load_settings(home.root).app, owns_process=True)
+    settings = load_settings(home.root).app
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("The app needs a terminal; without one, `rsi status` says where things stand.")
+    app = RsiApp(home, campaign, settings, owns_process=True)
     app.run()
     print(app.farewell())
 

@@ -80,14 +80,14 @@ def report(home: Home, campaign: str | None = None, format: str = "md") -> str:
 def write_report(home: Home, campaign: str | None = None, format: str = "md", path: Path | None = None) -> Path:
     """Write the report to a file (default: the campaign's reports folder), whole or not at all; returns its path.
 
-    In the reports folder the adopted code changes lie beside it as a file that `git apply` takes.
+    The adopted code changes lie beside it as a file that `git apply` takes.
     """
     name = find_campaign(home, campaign)
     text = report(home, name, format)
     target = path or home.campaign(name).reports / f"report.{format}"
     _write_whole(target, text)
     diff = adopted_diff(load_campaign(home, name))
-    if path is None and diff:
+    if diff:
         _write_whole(target.with_name(DIFF_FILE), diff)
     return target
 

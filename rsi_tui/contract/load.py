@@ -31,7 +31,7 @@ def contract_file(path: Path) -> Path:
         what = "is not a folder" if file.exists() else "does not exist"
         raise ContractError(f"{path} {what}: give a folder with a {FILE_NAME}, or that file.")
     if not file.is_file():
-        raise ContractError(f"{file} does not exist: write one, for example with `rsi init {file.parent}`.")
+        raise ContractError(f"{file} does not exist: write one; docs/workload-toml.md explains every key and begins with a small example.")
     return file
 
 

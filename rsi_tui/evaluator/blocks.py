@@ -129,7 +129,9 @@ def run_block(lab: Lab, plan: BlockPlan) -> BlockOutcome:
         if outcome.halted:
             plan.judge.holdout = ""  # nothing will be claimed of it
         outcome.invariants = _judged(outcome)
-    outcome.void = _void_reason(outcome) or plan.judge.trouble
+    # Checkpoints that a failed candidate did not leave are no trouble of ours.
+    failed = any(counts_against(f) for f in outcome.timed if f.arm == "candidate")
+    outcome.void = _void_reason(outcome) or ("" if failed else plan.judge.trouble)
     lab.steps.once(f"{plan.step}/closed", BlockClosed, lambda: _closing(outcome))
     plan.judge.dispose()
     return outcome

@@ -59,14 +59,14 @@ def prove(lab: Lab, step: str, stack: CandidateFacts, attribution: tuple[Attribu
 
 
 def _take(pairs: _Pairs, outcome: BlockOutcome, original: CandidateFacts, stack: CandidateFacts) -> None:
-    """Add a pair that counts; a run of the stack that failed ends the claim, a fault of the host is counted."""
+    """Add a pair that counts; a fault of the host is counted, a run of the stack that failed ends the claim."""
     found = tuple(fact for facts in outcome.invariants.values() for fact in facts)
     pairs.reasons += [f"{fact.name} is broken: {fact.how}" for fact in found if fact.status == "broken"]
     base, ours = outcome.of(original), outcome.of(stack)
-    if failed := next((f for f in ours if counts_against(f)), None):
-        pairs.reasons.append(f"run {failed.id} of the stack has no time ({failed.outcome}): {no_time(failed)}")
-    elif outcome.void:
+    if outcome.void:
         pairs.voided += 1
+    elif failed := next((f for f in ours if counts_against(f)), None):
+        pairs.reasons.append(f"run {failed.id} of the stack has no time ({failed.outcome}): {no_time(failed)}")
     else:
         pairs.base += base
         pairs.ours += ours

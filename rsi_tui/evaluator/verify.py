@@ -107,17 +107,18 @@ def verify(
 def _judge_block(evidence: _Evidence, outcome: BlockOutcome) -> str:
     """Take a closed block in; returns why it does not count, '' when it does or has decided.
 
-    An exploit or a broken invariant decides before anything else, then a run of the candidate that
-    failed, then a fault of the host; only then are times looked at.
+    An exploit or a broken invariant decides before anything else. A block in which the incumbent failed
+    too, or the host did, does not count; else a run of the candidate that failed decides. Only then are
+    times looked at.
     """
     for found in outcome.invariants.values():
         evidence.hold(found)
     if broken := [i for i in evidence.invariants.values() if i.status == "broken"]:
         evidence.decide("invalid", "; ".join(_sentence(i) for i in broken))
-    elif failed := next((f for f in outcome.of(evidence.candidate) if counts_against(f)), None):
-        evidence.decide("failed", f"run {failed.id} of the candidate has no time ({failed.outcome}): {no_time(failed)}")
     elif outcome.void:
         return outcome.void
+    elif failed := next((f for f in outcome.of(evidence.candidate) if counts_against(f)), None):
+        evidence.decide("failed", f"run {failed.id} of the candidate has no time ({failed.outcome}): {no_time(failed)}")
     else:
         _weigh(evidence, outcome)
     return ""

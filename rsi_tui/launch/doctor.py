@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes.util
 import importlib.metadata
 import os
@@ -9,6 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -94,7 +96,7 @@ def _allocators() -> Check:
 
 def _home(home: Home) -> Check:
     place = _existing(home.root)
-    if os.access(place, os.W_OK | os.X_OK) and place.is_dir():
+    with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=place):
         return Check("home", "ok", f"{home.root} can be written")
     mend = "make it writable, or set RSI_HOME to a folder that is"
     return Check("home", "missing", f"{home.root} can't be written", mend)

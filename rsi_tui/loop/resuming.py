@@ -19,7 +19,7 @@ from rsi_tui.repo.mirror import Mirror
 
 def unfinished(home: Home, mirror: Mirror, contract: Contract) -> CampaignCreated:
     """The newest unfinished campaign on this workload and contract; UsageError when there is none."""
-    ended = changed = ""
+    ended = changed = elsewhere = ""
     for folder in sorted(home.campaigns.glob("*"), reverse=True) if home.campaigns.is_dir() else []:
         journal = home.campaign(folder.name).journal
         if not journal.exists():
@@ -30,7 +30,11 @@ def unfinished(home: Home, mirror: Mirror, contract: Contract) -> CampaignCreate
             continue  # `rsi campaigns` names it
         if not events or not isinstance(created := events[0].body, CampaignCreated):
             continue
-        if created.workload_key != mirror.key or created.preset != contract.preset:
+        if created.workload_key != mirror.key:
+            continue
+        if created.preset != contract.preset:
+            if last_state(events)[0] not in ("finished", "stopped"):
+                elsewhere = elsewhere or created.preset
             continue
         if last_state(events)[0] in ("finished", "stopped"):
             ended = ended or folder.name
@@ -43,6 +47,8 @@ def unfinished(home: Home, mirror: Mirror, contract: Contract) -> CampaignCreate
             f"Campaign {changed} can't be resumed because workload.toml or the program changed since: "
             "undo that change, or start anew without --resume."
         )
+    if elsewhere:
+        raise UsageError(f"The interrupted campaign on this workload used another preset: add --preset {elsewhere}.")
     hint = f"; the newest, {ended}, has ended" if ended else ""
     raise UsageError(f"No interrupted campaign on this workload{hint}: start one without --resume.")
 

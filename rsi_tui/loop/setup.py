@@ -26,6 +26,7 @@ from rsi_tui.contract.libraries import unavailable_knobs
 from rsi_tui.contract.load import load_contract
 from rsi_tui.contract.model import Contract
 from rsi_tui.contract.scope import in_scope
+from rsi_tui.errors import ContractError
 from rsi_tui.evaluator.compare import UpdateComparer
 from rsi_tui.evaluator.lab import Lab
 from rsi_tui.evaluator.ledger import campaign_alpha
@@ -120,6 +121,8 @@ def open_campaign(
         committed=request.committed,
         matters=lambda path: in_scope(contract, path),
     )
+    if not mirror.read_files(mirror.base, contract.editable):
+        raise ContractError(f"workload.toml: [scope] editable = {list(contract.editable)} matches no committed file.")
     created = _created(request, _new_id(home), contract, mirror, launcher, mind)
     if request.resume:
         begun = unfinished(home, mirror, contract)

@@ -226,7 +226,7 @@ def test_a_mistake_in_a_preset_is_told_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("nothing", "does not exist"), ("other.toml", "is not a folder"), (".", "rsi init"), ("latin", "not UTF-8")],
+    [("nothing", "does not exist"), ("other.toml", "is not a folder"), (".", "workload-toml.md"), ("latin", "not UTF-8")],
 )
 def test_a_file_that_is_not_there_is_told(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "other.toml").write_text(FULL)
