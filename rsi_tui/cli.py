@@ -100,6 +100,8 @@ def _how_called() -> str:
     """The command as this person can type it again: by its path where that was given, with RSI_HOME where set."""
     home = f"RSI_HOME={shlex.quote(os.environ['RSI_HOME'])} " if os.environ.get("RSI_HOME") else ""
     called, found = Path(sys.argv[0]).absolute(), shutil.which("rsi")
+    if called.name == "__main__.py":
+        return f"{home}{shlex.quote(sys.executable)} -m rsi_tui"
     if found is not None and Path(found).absolute() == called:
         return f"{home}rsi"
     near = called.is_relative_to(Path.cwd())

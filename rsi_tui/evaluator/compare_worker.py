@@ -56,6 +56,10 @@ class Checkpoint:
         self.counters = counters
 
 
+COMPILED = "_orig_mod."
+"""what torch.compile(model) puts before the names of the same tensors"""
+
+
 def load(path: str, key: str) -> Checkpoint:
     """The checkpoint in a file. Raises Unusable."""
     if Path(path).is_dir():
@@ -77,7 +81,7 @@ def load(path: str, key: str) -> Checkpoint:
     for name, value in weights.items():
         if not isinstance(value, torch.Tensor):
             raise Unusable(f"holds something else than a tensor at '{name}'")
-        named[str(name)] = plain(value, str(name))
+        named[str(name).replace(COMPILED, "")] = plain(value, str(name))
     rest = {k: v for k, v in loaded.items() if k != key.split(".")[0]} if key and isinstance(loaded, Mapping) else {}
     leaves = list(flatten(rest))
     state = {name: plain(v, name) for name, v in leaves if isinstance(v, torch.Tensor) and v.numel() > 1}
