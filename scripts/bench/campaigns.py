@@ -71,8 +71,13 @@ def main() -> int:
     proofs = [until_proof(events) for events in finished[:2]]
     if len(proofs) == 2 and proofs[0] and proofs[1]:
         figures.append(
-            Figure("candidates until proof, second campaign against first", f"{proofs[1]} against {proofs[0]}", "",
-                   "fewer", proofs[1] < proofs[0])  # fmt: skip
+            Figure(
+                "candidates until proof, second campaign against first",
+                f"{proofs[1]} against {proofs[0]}",
+                "",
+                "fewer",
+                proofs[1] < proofs[0],
+            )
         )
     size = sum(path.stat().st_size for path in home.root.rglob("*") if path.is_file()) / 2**20
     figures.append(Figure("disk taken by the home", size, "MB", f"<= {DISK_MB} a campaign", size <= DISK_MB * len(finished)))
