@@ -16,8 +16,6 @@ DROP_SCALES = 0.2
 """a first run has to be faster by this many pair scales"""
 PROMOTE_SCALES = 0.46
 """the mean of two runs has to be faster by this many pair scales, or by the practical margin"""
-DECISIVE_SCALES = 4.0
-"""a first run faster by this many pair scales needs no second look: verification judges it on runs of its own"""
 CONTRADICTION_SCALES = 3.0
 """two runs that differ by more than this do not measure the same thing: one of them was disturbed"""
 
@@ -64,11 +62,9 @@ def estimate(ratios: Sequence[float]) -> float:
 
 
 def first_look(log_ratio: float, scale: float) -> Look:
-    """Drop what is not visibly faster in its first batch, promote what is beyond doubt, give the rest a second one."""
+    """Drop what is not visibly faster in its first batch; give the rest a second one."""
     if -log_ratio < DROP_SCALES * scale:
         return Look("drop", f"{_words(log_ratio)} in its first run; below {DROP_SCALES} scales of noise it is dropped.")
-    if -log_ratio > DECISIVE_SCALES * scale:
-        return Look("promote", f"{_words(log_ratio)} in its first run, above {DECISIVE_SCALES} scales of noise.")
     return Look("again", f"{_words(log_ratio)} in its first run; a second one decides.")
 
 
