@@ -122,8 +122,8 @@ def test_home_and_evaluator_are_not_there(run, tmp_path):
     home = Path.home()
     code = f"""
 import os
-for place in ({str(secret)!r}, {str(tmp_path)!r}, '/job/../vault.jsonl', {str(home / ".bashrc")!r}, '/home', '/work', '/var',
-              '/etc/shadow', '/etc/passwd-', {str(Path.cwd())!r}, '/proc/1/root{secret}', '/proc/1/cwd/vault.jsonl'):
+for place in ({str(secret)!r}, {str(tmp_path)!r}, '/job/../vault.jsonl', {str(home / ".bashrc")!r}, '/home', '/srv', '/var',
+              '/etc/shadow', '/etc/passwd-', {str(Path.cwd() / "pyproject.toml")!r}, '/proc/1/root{secret}', '/proc/1/cwd/vault.jsonl'):
     if os.path.exists(place):
         print(place, 'is there')
 print(os.listdir('/job'), os.environ.get('HOME'), [p for p in os.listdir('/proc') if p.isdigit() and int(p) > 5])
