@@ -31,7 +31,7 @@ def _parts(ctx: Context, candidate: CandidateFacts) -> list[AttributionFacts]:
     if candidate.members:
         return [part for member in candidate.members for part in _parts(ctx, ctx.memory.candidate(member))]
     attempt = ctx.memory.attempts[candidate.id]
-    reproduced = any(d.id == attempt.direction and d.reproduces for d in ctx.memory.directions)
+    reproduced = ctx.memory.reproduces(attempt.direction)
     if reproduced and (known := _remembered(ctx, candidate)):
         return known
     effect = ctx.memory.effect(candidate.id)

@@ -145,7 +145,7 @@ def _assemble(
         diff_hash=normalised_diff_hash(diff) if diff else "",
         launch_fingerprint=launch_fingerprint(ctx.contract, knobs),
     )
-    _check_duplicates(ctx, candidate, parent)
+    _check_duplicates(ctx, candidate, parent, reproduction=ctx.memory.reproduces(direction))
     return CandidateBuilt(candidate=candidate, hypothesis=hypothesis, direction=direction, diff=diff)
 
 
@@ -227,8 +227,11 @@ def _differs(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
     return False
 
 
-def _check_duplicates(ctx: Context, candidate: CandidateFacts, parent: CandidateFacts) -> None:
-    """Refuse what was tried in this campaign, or refuted before under the same conditions."""
+def _check_duplicates(ctx: Context, candidate: CandidateFacts, parent: CandidateFacts, *, reproduction: bool) -> None:
+    """Refuse what was tried in this campaign, or refuted before under the same conditions.
+
+    A change that was proven is no duplicate, whatever else became of it: its proof is asked for again.
+    """
     key = (candidate.diff_hash, candidate.launch_fingerprint)
     if key == ("", ""):
         return  # the original's own launch: only a test double asks for that, and the no-change gate has spoken
@@ -236,5 +239,5 @@ def _check_duplicates(ctx: Context, candidate: CandidateFacts, parent: Candidate
         other = attempt.candidate
         if (other.diff_hash, other.launch_fingerprint) == key and not candidate.members:
             raise Refusal("duplicate", f"{other.id} is the same change with the same settings")
-    if (known := ctx.memories().refuted(candidate, parent)) is not None:
+    if not reproduction and (known := ctx.memories().refuted(candidate, parent)) is not None:
         raise Refusal("duplicate", f"{known}; it would have to differ in code, settings, contract, hardware or versions, or be asked for with --retry")

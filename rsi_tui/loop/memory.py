@@ -52,6 +52,10 @@ class Memory:
     def knows(self, id: str) -> bool:
         return id == ORIGINAL or id in self.attempts
 
+    def reproduces(self, direction: str) -> bool:
+        """Does the direction ask whether a proven change of the past holds here?"""
+        return any(known.id == direction and known.reproduces for known in self.directions)
+
     def add(self, candidate: CandidateFacts, direction: str, hypothesis: HypothesisFacts | None) -> None:
         self.candidates += 1
         self.attempts[candidate.id] = Attempt(

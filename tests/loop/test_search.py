@@ -143,6 +143,14 @@ def test_a_past_proof_is_verified_at_once_and_resumed_without_the_library(tmp_pa
     assert again.ctx.memory.best.id == "c1"
 
 
+def test_a_proven_change_is_asked_again_whatever_else_became_of_it(tmp_path: Path) -> None:
+    made = bench(tmp_path, Remembering(), past=(PROOF,))
+    recall = made.ctx.recall
+    made.ctx.recall = lambda profile, asked: replace(recall(profile, asked), refuted=lambda *_: "old/c9 was failed")
+    assert run_campaign(made.ctx) == "finished"
+    assert made.oracle.verified == [("c1", "original")]
+
+
 def test_nothing_skips_screening_but_a_proof_of_this_workload(tmp_path: Path) -> None:
     for number, past in enumerate((replace(PROOF, verdict="screened"), replace(PROOF, same_workload=False))):
         made = searched(bench(tmp_path / str(number), Remembering(), past=(past,)))

@@ -20,6 +20,8 @@ def select(brief: SelectorBrief) -> HypothesisAnswer | CloseDirection:
     if direction is None:
         raise ValueError("a Selector is asked within a direction")
     if direction.reproduces:
+        if brief.round > 1:
+            return CloseDirection("the proven change was asked for once; why it did not run is in the record")
         return _reproduction(brief, direction.reproduces)
     parent, found = _parent(brief, direction.start)
     wanted = [option for option in found if option.technique.id in direction.techniques]
