@@ -12,18 +12,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
 
 from rsi_tui.evaluator.draws import Draw, draw_steps, keep_or_draw
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Interrupted, Lab
 from rsi_tui.evaluator.trial import TrialRequest, TrialResult, findings
 from rsi_tui.journal.chain import now_utc
-from rsi_tui.journal.events import BlockClosed, BlockOpened, TrialFinished, TrialStarted
+from rsi_tui.journal.events import BlockClosed, BlockOpened, Purpose, TrialFinished, TrialStarted
 from rsi_tui.journal.facts import HOST_FAULTS, Arm, CandidateFacts, InvariantFacts, TrialFacts, TrialKind
 from rsi_tui.launch.lease import host_lease
 
-Purpose = Literal["calibration", "reference", "screen", "verify", "claim"]
 MAX_ATTEMPTS = 3
 """a slot is rerun twice at the most (holes H17)"""
 MAX_VOID = 2
@@ -39,7 +38,12 @@ class Slot:
     candidate: CandidateFacts
     extra: str = ""
     """perturbation of the launch: harmless change or bf16 twin"""
-    zero_steps: bool = False
+    steps: int | None = None
+    """length of this run; None is the block's, 0 writes the initial weights"""
+    state: Path | None = None
+    """saved state that the run starts from"""
+    memory_limit_bytes: int | None = None
+    """hard limit below the contract's; None is the contract's"""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,10 @@ class BlockPlan:
     @property
     def slots(self) -> tuple[Slot, ...]:
         return (*self.setup, *self.timed)
+
+    def length(self, slot: Slot) -> int:
+        """Steps that a run of this slot takes."""
+        return self.draw.steps if slot.steps is None else slot.steps
 
 
 @dataclass
@@ -109,7 +117,7 @@ def setup_slots(lab: Lab, warmup: CandidateFacts | None) -> tuple[Slot, ...]:
     compared: tuple[Slot, ...] = ()
     if lab.compares:
         twin = (Slot("twin", lab.original, extra=lab.twin),) if lab.twin else ()
-        compared = (Slot("initial", lab.original, zero_steps=True), *twin)
+        compared = (Slot("initial", lab.original, steps=0), *twin)
     return (*compared, Slot("warmup", warmup)) if warmup is not None else compared
 
 
@@ -242,7 +250,7 @@ def _recorded(lab: Lab, plan: BlockPlan, number: int, slot: Slot, attempt: int) 
             block=plan.id,
             slot=number,
             attempt=attempt,
-            steps=0 if slot.zero_steps else plan.draw.steps,
+            steps=plan.length(slot),
             outcome="not_measured",
             cause="interrupted",
             detail="the engine ended while this trial ran; its slot is run again",
@@ -287,9 +295,11 @@ def _execute(lab: Lab, plan: BlockPlan, number: int, slot: Slot, attempt: int) -
         block=plan.id,
         slot=number,
         attempt=attempt,
-        steps=0 if slot.zero_steps else plan.draw.steps,
+        steps=plan.length(slot),
         seed=plan.draw.seed,
         extra=slot.extra,
+        state=slot.state,
+        memory_limit_bytes=slot.memory_limit_bytes,
         sealed=plan.sealed,
         keep_checkpoint=plan.judge.active,
     )

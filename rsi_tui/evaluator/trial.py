@@ -47,8 +47,8 @@ from rsi_tui.locations import CampaignPaths
 from rsi_tui.repo.frozen import changed_frozen, tree_digest
 from rsi_tui.repo.mirror import Mirror
 
-TREE, OUT = "/rsi/tree", "/rsi/out"
-"""where a trial finds its code and its output folder"""
+TREE, OUT, STATE = "/rsi/tree", "/rsi/out", "/rsi/state"
+"""where a trial finds its code, its output folder and, with the file's own ending, the state that it starts from"""
 FROZEN = "frozen files changed: "
 """start of the flag that names them; a finding"""
 _ROOM = 2**30
@@ -71,6 +71,10 @@ class TrialRequest:
     seed: int
     extra: str = ""
     """perturbation of the launch: harmless change or bf16 twin"""
+    state: Path | None = None
+    """saved state that the run starts from; mounted read-only"""
+    memory_limit_bytes: int | None = None
+    """hard limit where it is lower than the contract's"""
     sealed: bool = False
     """no live log"""
     keep_checkpoint: bool = True
@@ -127,6 +131,11 @@ def remove_tree(path: Path) -> None:
         path.unlink(missing_ok=True)
         return
     shutil.rmtree(path, onerror=open_up)
+
+
+def _state_place(state: Path | None) -> str:
+    """Where a trial finds the state it starts from; '' when it starts from scratch."""
+    return STATE + "".join(state.suffixes) if state is not None else ""
 
 
 def _plain_content(path: Path, inside: Path) -> bool:
@@ -236,11 +245,16 @@ class TrialRunner:
             seed=request.seed,
             out=OUT,
             extra=request.extra,
+            state=_state_place(request.state),
             python=str(self.python),
         )
-        mounts = (*self._mounts(tree, out), *self._inputs(tree), *instruments.mounts)
+        states = (Mount(request.state, _state_place(request.state)),) if request.state is not None else ()
+        mounts = (*self._mounts(tree, out), *self._inputs(tree), *states, *instruments.mounts)
         live_log = None if request.sealed else self.paths.live_log
-        raw = self._launcher.run(self._spec(command, mounts, live_log, instruments), cancel)
+        spec = self._spec(command, mounts, live_log, instruments)
+        if request.memory_limit_bytes is not None:
+            spec = replace(spec, memory_limit_bytes=min(spec.memory_limit_bytes, request.memory_limit_bytes))
+        raw = self._launcher.run(spec, cancel)
         changed = changed_frozen(frozen, tree, self.contract)
         collected = self._collect(out, instruments.collect)
         return self._result(request, raw, started_at, began, out, None, changed, collected)
@@ -394,7 +408,7 @@ class TrialRunner:
             raw,
             progress,
             expected_steps=request.steps,
-            memory_limit_bytes=self.contract.launch.memory_limit_bytes,
+            memory_limit_bytes=request.memory_limit_bytes or self.contract.launch.memory_limit_bytes,
             checkpoint_found=checkpoint is not None,
         )
         if forced is not None:
@@ -456,6 +470,7 @@ def _facts(
         score_s=times.score_s if times else None,
         peak_bytes=raw.peak_bytes,
         memory_source=raw.memory_source,
+        memory_limit_bytes=request.memory_limit_bytes,
         requested_bytes=outcome.requested_bytes,
         foreign_load=raw.foreign_load,
         final_loss=progress.final_loss if outcome.outcome == "ok" else None,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rsi_tui.journal.facts import (
+    AttributionFacts,
     BandFacts,
     CandidateFacts,
     ClaimFacts,
@@ -32,6 +33,12 @@ SCHEMA_VERSION = 1
 State = Literal["contracted", "baselined", "searching", "claiming", "finished", "stopped", "paused"]
 
 
+Purpose = Literal[
+    "calibration", "reference", "screen", "verify", "claim", "one-step", "endurance", "memory", "leave-one-out"
+]
+"""what the trials of a block are for"""
+
+
 class CampaignCreated(Fact):
     type: Literal["campaign_created"] = "campaign_created"
     campaign: str
@@ -49,6 +56,8 @@ class CampaignCreated(Fact):
     max_candidates: int
     hours: float | None = None
     usd: float | None = None
+    kind: Literal["campaign", "evaluation"] = "campaign"
+    """'evaluation': the verdict on one change of a person's own (`rsi evaluate`)"""
     retry: bool = False
     """what failed before under the same conditions is tried again"""
     trust: Literal["A", "B", "C"]
@@ -96,7 +105,7 @@ class TrialFinished(Fact):
 class BlockOpened(Fact):
     type: Literal["block_opened"] = "block_opened"
     block: str
-    purpose: Literal["calibration", "reference", "screen", "verify", "claim"]
+    purpose: Purpose
     candidates: tuple[str, ...]
     incumbent: str
     slots: int
@@ -202,6 +211,40 @@ class Claimed(Fact):
     claim: ClaimFacts
 
 
+class LeftOut(Fact):
+    """One round of backward elimination: the stack against itself without each of its changes."""
+
+    type: Literal["left_out"] = "left_out"
+    stack: str
+    """candidate id"""
+    parts: tuple[AttributionFacts, ...]
+    dropped: str
+    """name of the change that is left out of the next stack; '' when none is"""
+    trials: tuple[str, ...] = ()
+
+
+class CanaryPlanted(Fact):
+    """A change of the evaluator's own making that must never be adopted; its candidate is built like any other."""
+
+    type: Literal["canary_planted"] = "canary_planted"
+    candidate: str
+    kind: Literal["no-op", "slower"]
+    forced: bool
+    """taken through a verification of its own error probability, whatever screening says"""
+
+
+class Revoked(Fact):
+    """An adoption that is taken back, with what rested on it."""
+
+    type: Literal["revoked"] = "revoked"
+    candidate: str
+    who: str
+    """'rsi' or a person"""
+    reason: str
+    reopened: tuple[str, ...]
+    """candidates built on it, or proven with error probability that it had handed on: no longer adopted"""
+
+
 class PersonActed(Fact):
     """A person paused, resumed, stopped, noted, approved or vetoed."""
 
@@ -269,6 +312,9 @@ Body = Annotated[
     | Screened
     | VerdictReached
     | Claimed
+    | LeftOut
+    | CanaryPlanted
+    | Revoked
     | PersonActed
     | SecretsRevealed
     | EngineStarted

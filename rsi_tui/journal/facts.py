@@ -14,7 +14,7 @@ from rsi_tui.contract.model import KnobValue, Layer
 
 StartKind = Literal["original", "best", "intermediate", "upstream"]
 TrialKind = Literal["calibration", "reference", "profile", "screen", "verify", "claim", "check"]
-Arm = Literal["incumbent", "candidate", "warmup", "initial", "twin", "harmless", "profile", "check"]
+Arm = Literal["incumbent", "candidate", "warmup", "initial", "twin", "harmless", "profile", "check", "state"]
 Outcome = Literal["ok", "oom", "timeout", "crashed", "diverged", "preempted", "cancelled", "not_measured"]
 HOST_FAULTS: tuple[Outcome, ...] = ("not_measured", "cancelled", "preempted")
 """outcomes that are the machine's or ours, never held against an idea"""
@@ -100,6 +100,8 @@ class TrialFacts(Fact):
     """step_s + (startup_s + teardown_s) / amortise_over"""
     peak_bytes: int | None = None
     memory_source: str = "none"
+    memory_limit_bytes: int | None = None
+    """hard limit of this run where it was lower than the contract's, to prove a saving"""
     requested_bytes: int | None = None
     """what an out-of-memory error had asked for, where printed"""
     foreign_load: float = 0.0
@@ -123,6 +125,8 @@ class NoiseFacts(Fact):
     """smallest speed-up (as a fraction of time) that one verification of this budget can prove with power 0.8"""
     fingerprint: str
     """hash of hardware and software; scales of different fingerprints are never compared"""
+    drift: float = 0.0
+    """log change of the median score from the first half of the calibration to the second"""
 
 
 class PhaseFacts(Fact):
@@ -299,6 +303,26 @@ class ScreenFacts(Fact):
     trials: tuple[str, ...] = ()
 
 
+class MemorySavingFacts(Fact):
+    """Fresh runs of a candidate under a hard limit below what the incumbent needs (holes H15)."""
+
+    limit_bytes: int
+    """hard limit that the runs were held to, swap at zero"""
+    incumbent_peak_bytes: int
+    """smallest peak of the incumbent runs that the saving is counted from"""
+    peak_bytes: int | None
+    """largest peak of the candidate's runs under the limit"""
+    runs: int
+    proven: bool
+    reason: str
+    trials: tuple[str, ...] = ()
+
+    @property
+    def saving(self) -> float:
+        """Share of the incumbent's peak that the limit lies below it."""
+        return 1 - self.limit_bytes / self.incumbent_peak_bytes
+
+
 class BlockFacts(Fact):
     """One closed block of a verification."""
 
@@ -328,6 +352,12 @@ class VerdictFacts(Fact):
     blocks: tuple[BlockFacts, ...] = ()
     peak_bytes: int | None = None
     incumbent_peak_bytes: int | None = None
+    memory: MemorySavingFacts | None = None
+    """the proof of a saving, where one was tried"""
+    pair_scale: float | None = None
+    """noise that the bets were made with: the machine's at the time"""
+    slow_run_bound: float | None = None
+    """upper 95 % bound on the rate of runs that take at least twice the candidate's median; None before it is asked"""
     mean_total_ratio: float | None = None
     """plain mean of the score, candidate / incumbent, nothing robust; must be below 1"""
     runs_needed: int | None = None
@@ -343,6 +373,10 @@ class AttributionFacts(Fact):
     kind: Literal["setting never switched on", "new code"]
     log_ratio: float
     how: Literal["leave-one-out", "estimate from screening", "estimate from its verification"]
+    interval: Interval | None = None
+    """of the time without it over the time with it, simultaneous over all changes of the stack; None for estimates"""
+    proven: bool = False
+    """by leave-one-out: the stack is slower without it; False reads 'unproven alone'"""
 
 
 class ClaimFacts(Fact):
@@ -361,6 +395,8 @@ class ClaimFacts(Fact):
     """slope of total wall over lengths, baseline / candidate"""
     baseline_peak_bytes: int | None
     candidate_peak_bytes: int | None
+    memory: MemorySavingFacts | None = None
+    """the proof that the stack needs less memory, where it seems to"""
     slow_run_bound: float
     """upper 95 % bound on the rate of runs slower than the baseline's median"""
     invariants: tuple[InvariantFacts, ...]
