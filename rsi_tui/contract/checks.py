@@ -96,9 +96,14 @@ def _check_launch(contract: Contract) -> None:
         _check_command("launch", "setup", command, set(), f" (command {number})")
     if launch.base_patch and not (_inside(launch.base_patch) and (contract.path / launch.base_patch).is_file()):
         raise Complaint("launch", "base_patch", "must be a patch file inside the workload's folder, relative to it.")
-    if contract.resume_flag:
-        _check_template("resume", "flag", contract.resume_flag, {"state"})
-        _check_words("resume", "flag", contract.resume_flag)
+    resume = contract.resume
+    if resume.flag:
+        _check_template("resume", "flag", resume.flag, {"state"})
+        _check_words("resume", "flag", resume.flag)
+    if resume.directions:
+        _check_command("resume", "directions", resume.directions, {"state", "seed", "out"})
+    if not resume.flag and (resume.directions or resume.states):
+        raise Complaint("resume", "flag", "must be given when directions or states are.")
 
 
 def _check_scope(contract: Contract) -> None:

@@ -65,11 +65,11 @@ def render_run(
     _one_process(contract)
     values = contract.defaults | dict(knobs)
     check_knobs(contract, values)
-    if state and not contract.resume_flag:
+    if state and not contract.resume.flag:
         raise ContractError("workload.toml: [resume] flag is missing; without it the program can't start from a state.")
     extra_env, extra_flags = split_extra(extra) if extra.strip() else ({}, [])
     flags = [word for knob in contract.knobs for word in _flag_words(knob, values[knob.name])]
-    flags += [_fill(word, {"state": state}) for word in split_words(contract.resume_flag)] if state else []
+    flags += [_fill(word, {"state": state}) for word in split_words(contract.resume.flag)] if state else []
     places = {"steps": str(steps), "seed": str(seed), "out": out}
     prefix, argv = _program(contract.launch.command, places, python, flags + extra_flags)
     env = prefix | _knob_env(contract, values)
@@ -84,6 +84,15 @@ def render_validation(contract: Contract, *, checkpoint: str, hidden: str, pytho
 def render_make_hidden(contract: Contract, *, secret: str, hidden: str, python: str) -> Command:
     """The program that derives hidden data from a secret. ContractError when the contract has none."""
     return _render_plain(contract, "make_hidden", {"secret": secret, "hidden": hidden}, python)
+
+
+def render_directions(contract: Contract, *, state: str, seed: int, out: str, python: str) -> Command:
+    """The program that writes named parts of a gradient. ContractError when the contract has none."""
+    if not contract.resume.directions:
+        raise ContractError("workload.toml: [resume] directions is missing.")
+    places = {"state": state, "seed": str(seed), "out": out}
+    prefix, argv = _program(contract.resume.directions, places, python, [])
+    return Command(argv, _environment(contract, prefix))
 
 
 def render_setup(contract: Contract, *, python: str) -> tuple[Command, ...]:

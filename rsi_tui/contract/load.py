@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rsi_tui.contract.checks import Complaint, check_contract
-from rsi_tui.contract.model import Contract, Invariants, Knob, Launch, Objective, Proof
+from rsi_tui.contract.model import Contract, Invariants, Knob, Launch, Objective, Proof, Resume
 from rsi_tui.contract.schema import KNOB, PROOF_DEFAULTS, SECTIONS, Key
 from rsi_tui.errors import ContractError
 
@@ -209,7 +209,7 @@ def _build(file: Path, document: Table, preset: str) -> Contract:
         preset=preset,
         upstream=read["workload"].get("upstream", ""),
         launch=Launch(**read["launch"]),
-        resume_flag=read["resume"].get("flag", ""),
+        resume=Resume(**read["resume"]),
         editable=read["scope"]["editable"],
         objective=Objective(**read["objective"]),
         invariants=Invariants(**read["invariants"]),

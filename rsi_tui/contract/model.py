@@ -80,6 +80,17 @@ class Objective(Frozen):
     confirm_steps: int = 0
 
 
+class Resume(Frozen):
+    """How the program starts from a saved state; it sharpens the invariants where it can."""
+
+    flag: str = ""
+    """flags with {state}, a checkpoint of the program; '' when it can't"""
+    directions: str = ""
+    """program that writes {out}/directions.pt, named parts of the gradient at {state} for the next batch of {seed}"""
+    states: tuple[int, ...] = ()
+    """updates after which states are saved, ascending; empty: chosen from the objective's steps"""
+
+
 class Invariants(Frozen):
     """What must hold for a change to count."""
 
@@ -91,6 +102,8 @@ class Invariants(Frozen):
     make_hidden: str = ""
     validation_metric: str = ""
     tokens_per_step: int = 0
+    loss_margin: float = 0.005
+    """weights = "statistical": how much worse the hidden loss may be, as a fraction of it"""
 
 
 class Proof(Frozen):
@@ -102,6 +115,12 @@ class Proof(Frozen):
     max_candidates: int = 60
     bundle: bool = False
     """verify the promising changes together, at the end (quick preset)"""
+    max_slow_rate: float = 0.10
+    """rate of runs that take at least twice the usual time which a proven change may at most have"""
+    leave_one_out: bool = True
+    """measure what each adopted change contributes, and drop what contributes nothing"""
+    canaries: bool = True
+    """plant changes that must not be adopted, one of them taken through a verification"""
 
 
 class Contract(Frozen):
@@ -111,7 +130,7 @@ class Contract(Frozen):
     preset: str
     upstream: str = ""
     launch: Launch
-    resume_flag: str = ""
+    resume: Resume = Resume()
     editable: tuple[str, ...]
     objective: Objective
     invariants: Invariants

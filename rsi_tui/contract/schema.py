@@ -75,6 +75,12 @@ def fraction(value: Any) -> float:
     return float(value)
 
 
+def rate(value: Any) -> float:
+    if type(value) not in (int, float) or not 0.02 <= value <= 0.5:
+        raise ValueError("a number from 0.02 to 0.5")
+    return float(value)
+
+
 def size(value: Any) -> int:
     count = units.parse_bytes(value) if isinstance(value, str) else value
     if type(count) is not int or count <= 0:
@@ -93,6 +99,12 @@ def steps(value: Any) -> tuple[int, int]:
     if not isinstance(value, list) or len(value) != 2 or not all(type(item) is int and item > 0 for item in value):
         raise ValueError("a range of two whole numbers above zero such as [20, 40]")
     return value[0], value[1]
+
+
+def lengths(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(item) is int and item > 0 for item in value) or value != sorted(set(value)):
+        raise ValueError("a list of rising whole numbers above zero such as [8, 40, 160]")
+    return tuple(value)
 
 
 def one_of(*choices: str) -> Reader:
@@ -155,7 +167,7 @@ SECTIONS: dict[str, dict[str, Key]] = {
         "checkpoint_key": Key(text),
         "base_patch": Key(text),
     },
-    "resume": {"flag": Key(text)},
+    "resume": {"flag": Key(text), "directions": Key(text), "states": Key(lengths)},
     "scope": {"editable": Key(texts, required=True)},
     "objective": {
         "kind": Key(_literals(Objective, "kind")),
@@ -174,6 +186,7 @@ SECTIONS: dict[str, dict[str, Key]] = {
         "make_hidden": Key(text),
         "validation_metric": Key(text),
         "tokens_per_step": Key(whole(0)),
+        "loss_margin": Key(fraction),
     },
     "proof": {
         "aa_pairs": Key(whole(2)),
@@ -181,6 +194,9 @@ SECTIONS: dict[str, dict[str, Key]] = {
         "final_pairs": Key(whole(8)),
         "max_candidates": Key(whole(1)),
         "bundle": Key(flag),
+        "max_slow_rate": Key(rate),
+        "leave_one_out": Key(flag),
+        "canaries": Key(flag),
     },
     "constraints": {"rules": Key(texts)},
 }
@@ -199,8 +215,14 @@ KNOB: dict[str, Key] = {
 }
 assert {key.field or name for name, key in KNOB.items()} == set(Knob.model_fields)
 
-PROOF_DEFAULTS: dict[str, dict[str, int | bool]] = {
-    "full": {"aa_pairs": 20, "max_verifications": 40, "final_pairs": 16, "max_candidates": 60, "bundle": False},
-    "quick": {"aa_pairs": 8, "max_verifications": 4, "final_pairs": 8, "max_candidates": 8, "bundle": True},
-}
+PROOF_DEFAULTS: dict[str, dict[str, int | float | bool]] = {
+    "full": {
+        "aa_pairs": 20, "max_verifications": 40, "final_pairs": 16, "max_candidates": 60, "bundle": False,
+        "max_slow_rate": 0.10, "leave_one_out": True, "canaries": True,
+    },
+    "quick": {
+        "aa_pairs": 8, "max_verifications": 4, "final_pairs": 8, "max_candidates": 8, "bundle": True,
+        "max_slow_rate": 0.20, "leave_one_out": False, "canaries": False,
+    },
+}  # fmt: skip
 """MEASUREMENT, section 0; eight pairs are the fewest that give a 99 % signed-rank interval"""

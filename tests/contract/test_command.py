@@ -147,7 +147,7 @@ def test_a_perturbation_comes_last_and_wins(contract: Contract) -> None:
 def test_a_state_adds_the_resume_flag_before_the_perturbation(contract: Contract) -> None:
     assert run(contract, state="/s t", extra="--y").argv == (*BASE, "--load", "/s t", "--y", *TAIL)
     with pytest.raises(ContractError, match=r"\[resume\] flag"):
-        run(contract.model_copy(update={"resume_flag": ""}), state="/s")
+        run(contract.model_copy(update={"resume": Resume()}), state="/s")
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_everything_in_the_file_arrives_in_the_contract(tmp_path: Path) -> None:
     assert contract.launch.timeout_s == 120.0
     assert contract.launch.env == {"MKL_NUM_THREADS": "2"}
     assert contract.launch.setup == ("make data",)
-    assert contract.resume_flag == "--load {state}"
+    assert contract.resume.flag == "--load {state}"
     assert contract.editable == ("train.py", "model/**")
     assert contract.objective.steps == (20, 40)
     assert contract.invariants.harmless == ("OMP_NUM_THREADS=1", "--micro-batch 1")
