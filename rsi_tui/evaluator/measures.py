@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 from rsi_tui.evaluator.claim import slope_ratio
@@ -11,6 +12,17 @@ from rsi_tui.journal.facts import InvariantFacts, TrialFacts
 
 CONSTANT_EXCESS = 0.15
 """a start-up excess counts as the same at every length when it grows by less than this share of itself over them"""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a further check of a candidate found, beyond the blocks that timed it."""
+
+    invariants: tuple[InvariantFacts, ...] = ()
+    failed: str = ""
+    """which run of the candidate failed, and how; '' when none did"""
+    trouble: str = ""
+    """why the check gave no answer through no fault of the candidate; '' when it did"""
 
 
 def highest_peak(trials: Sequence[TrialFacts]) -> int | None:

@@ -27,17 +27,22 @@ from rsi_tui.evaluator.blocks import (
     setup_slots,
 )
 from rsi_tui.evaluator.claim import mean_total_ratio
+from rsi_tui.evaluator.endurance import endure
 from rsi_tui.evaluator.eprocess import BlockPlan as VerificationSize
 from rsi_tui.evaluator.eprocess import EProcess, choose_plan, draw_order
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
-from rsi_tui.evaluator.measures import gaps, highest_peak, scores, total_wall_holds
+from rsi_tui.evaluator.measures import Checked, gaps, highest_peak, scores, total_wall_holds
+from rsi_tui.evaluator.noninferior import check_noninferior
+from rsi_tui.evaluator.one_step import check_one_step
+from rsi_tui.evaluator.saving import prove_saving
 from rsi_tui.journal.events import VerdictReached
 from rsi_tui.journal.facts import (
     BlockFacts,
     CandidateFacts,
     Interval,
     InvariantFacts,
+    MemorySavingFacts,
     TrialFacts,
     Verdict,
     VerdictFacts,
@@ -56,6 +61,7 @@ class _Evidence:
     incumbent: CandidateFacts
     process: EProcess
     size: VerificationSize
+    pair_scale: float
     blocks: list[BlockFacts] = field(default_factory=list)
     ours: list[TrialFacts] = field(default_factory=list)
     theirs: list[TrialFacts] = field(default_factory=list)
@@ -63,6 +69,8 @@ class _Evidence:
     """by name: the worst value over all runs"""
     reasons: list[str] = field(default_factory=list)
     verdict: Verdict | None = None
+    memory: MemorySavingFacts | None = None
+    slow_run_bound: float | None = None
 
     def hold(self, found: Sequence[InvariantFacts]) -> None:
         for fact in found:
@@ -87,7 +95,8 @@ def verify(
     began = time.monotonic()
     noise, margin = lab.measured_noise, lab.contract.objective.margin
     size = choose_plan(alpha, predicted_gain, noise.pair_scale, margin)
-    evidence = _Evidence(candidate, incumbent, EProcess(alpha, noise.pair_scale, margin, predicted_gain), size)
+    process = EProcess(alpha, noise.pair_scale, margin, predicted_gain)
+    evidence = _Evidence(candidate, incumbent, process, size, noise.pair_scale)
     number = voided = 0
     while evidence.verdict is None and len(evidence.blocks) < size.max_blocks:
         number += 1
@@ -97,11 +106,63 @@ def verify(
             evidence.decide("not_proven", f"{voided} blocks did not count, the last because {outcome.void}")
     if evidence.verdict is None:
         evidence.decide("not_proven", "the evidence did not suffice within the runs that were planned")
+    if evidence.verdict == "adopted":
+        _last_conditions(lab, step, evidence)
+    elif evidence.verdict in ("not_proven", "slower"):
+        _bank_memory(lab, step, evidence)
     evidence.hold(gaps(lab, evidence.ours))
     made = lab.steps.once(
         step, VerdictReached, lambda: VerdictReached(verdict=_facts(evidence, alpha, time.monotonic() - began))
     )
     return made.verdict
+
+
+def _last_conditions(lab: Lab, step: str, evidence: _Evidence) -> None:
+    """What a proven gain must show besides, asked only now because it costs runs; the first that fails decides."""
+    for condition in (_same_in_one_step, _no_worse_over_seeds, _no_rare_disaster):
+        if evidence.verdict == "adopted":
+            condition(lab, step, evidence)
+
+
+def _same_in_one_step(lab: Lab, step: str, evidence: _Evidence) -> None:
+    """One-step updates from hidden states, where the program can start from one (holes H3)."""
+    if lab.contract.resume.flag and lab.compares:
+        _settle(evidence, check_one_step(lab, f"{step}/one-step", evidence.candidate, evidence.incumbent))
+
+
+def _no_worse_over_seeds(lab: Lab, step: str, evidence: _Evidence) -> None:
+    """Where updates need not be the same: hidden loss no worse over fresh seeds."""
+    if not lab.compares:
+        _settle(evidence, check_noninferior(lab, f"{step}/seeds", evidence.candidate, evidence.incumbent))
+
+
+def _no_rare_disaster(lab: Lab, step: str, evidence: _Evidence) -> None:
+    """So many runs without a very slow one that such runs are rare (holes H7)."""
+    why_not, evidence.slow_run_bound = endure(lab, f"{step}/endurance", evidence.candidate, evidence.theirs)
+    if why_not:
+        evidence.decide("not_proven", why_not)
+
+
+def _settle(evidence: _Evidence, found: Checked) -> None:
+    """Hold what a further check found: broken is invalid, a run that failed is failed, no answer is not proven."""
+    evidence.hold(found.invariants)
+    if broken := [i for i in found.invariants if i.status == "broken"]:
+        evidence.decide("invalid", "; ".join(_sentence(i) for i in broken))
+    elif found.failed:
+        evidence.decide("failed", found.failed)
+    elif found.trouble:
+        evidence.decide("not_proven", found.trouble)
+
+
+def _bank_memory(lab: Lab, step: str, evidence: _Evidence) -> None:
+    """A candidate that is no faster but needs less memory is a saving in the bank, if that can be proven."""
+    found = prove_saving(lab, f"{step}/memory", evidence.candidate, evidence.incumbent, evidence.ours, evidence.theirs)
+    if found is None:
+        return
+    evidence.memory, checked = found
+    _settle(evidence, checked)
+    if evidence.memory.proven and evidence.verdict in ("not_proven", "slower"):
+        evidence.decide("leaner", f"no proven gain of time, but {evidence.memory.reason}")
 
 
 def _judge_block(evidence: _Evidence, outcome: BlockOutcome) -> str:
@@ -225,6 +286,9 @@ def _facts(evidence: _Evidence, alpha: float, seconds: float) -> VerdictFacts:
         blocks=tuple(evidence.blocks),
         peak_bytes=highest_peak(evidence.ours),
         incumbent_peak_bytes=highest_peak(evidence.theirs),
+        memory=evidence.memory,
+        pair_scale=evidence.pair_scale,
+        slow_run_bound=evidence.slow_run_bound,
         mean_total_ratio=mean_total_ratio(ours, theirs) if ours and theirs else None,
         runs_needed=evidence.process.runs_needed() if verdict == "not_proven" else None,
         seconds=seconds,

@@ -22,7 +22,7 @@ from rsi_tui.contract.command import (
 )
 from rsi_tui.contract.fingerprint import changed_knobs, launch_fingerprint
 from rsi_tui.contract.load import load_contract
-from rsi_tui.contract.model import Contract, KnobValue
+from rsi_tui.contract.model import Contract, KnobValue, Resume
 from rsi_tui.errors import ContractError
 
 TEXT = r"""
