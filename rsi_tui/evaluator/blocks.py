@@ -124,8 +124,15 @@ def setup_slots(lab: Lab, warmup: CandidateFacts | None) -> tuple[Slot, ...]:
 def run_block(lab: Lab, plan: BlockPlan) -> BlockOutcome:
     """Run or resume a block to its end; raises Interrupted when a person stops it."""
     closed = lab.steps.find(f"{plan.step}/closed")
-    if isinstance(closed, BlockClosed):
-        return _read_back(lab, plan, closed)
+    outcome = _read_back(lab, plan, closed) if isinstance(closed, BlockClosed) else _run_open(lab, plan)
+    for facts in () if outcome.void else outcome.timed:
+        if facts.arm == "candidate" and facts.score_s is not None:
+            lab.runs.setdefault(facts.candidate, []).append(facts.score_s)
+    return outcome
+
+
+def _run_open(lab: Lab, plan: BlockPlan) -> BlockOutcome:
+    """Run or go on with a block that is not closed."""
     lab.steps.once(f"{plan.step}/opened", BlockOpened, lambda: _opening(plan))
     outcome = BlockOutcome(plan)
     with host_lease(f"campaign block {plan.id}", on_wait=lab.on_wait, meanwhile=lab.between):

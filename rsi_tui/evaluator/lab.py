@@ -47,6 +47,8 @@ class Lab:
     """trials started so far, over all resumptions"""
     noise: NoiseFacts | None = None
     bands: tuple[BandFacts, ...] = ()
+    runs: dict[str, list[float]] = field(default_factory=dict)
+    """candidate id -> scores, seconds, of all its runs as a candidate in blocks that count, whatever they were for"""
     randbelow: Callable[[int], int] = secrets.randbelow
     between: Callable[[], None] = lambda: None
     """called before each run: where a campaign can pause or stop"""

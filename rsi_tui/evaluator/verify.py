@@ -138,7 +138,9 @@ def _no_worse_over_seeds(lab: Lab, step: str, evidence: _Evidence) -> None:
 
 def _no_rare_disaster(lab: Lab, step: str, evidence: _Evidence) -> None:
     """So many runs without a very slow one that such runs are rare (holes H7)."""
-    why_not, evidence.slow_run_bound = endure(lab, f"{step}/endurance", evidence.candidate, evidence.theirs)
+    why_not, evidence.slow_run_bound = endure(
+        lab, f"{step}/endurance", evidence.candidate, evidence.incumbent, evidence.theirs
+    )
     if why_not:
         evidence.decide("not_proven", why_not)
 

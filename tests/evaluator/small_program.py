@@ -10,8 +10,13 @@ from pathlib import Path
 
 from rsi_tui.contract.load import load_contract
 from rsi_tui.contract.model import Contract
+from rsi_tui.evaluator.compare import UpdateComparer
+from rsi_tui.evaluator.lab import Lab
 from rsi_tui.evaluator.trial import TrialRequest, TrialResult, TrialRunner
+from rsi_tui.evaluator.vault import Vault
+from rsi_tui.journal.chain import JournalWriter
 from rsi_tui.journal.facts import ORIGINAL, CandidateFacts
+from rsi_tui.journal.steps import Steps
 from rsi_tui.launch.local import LocalLauncher
 from rsi_tui.locations import CampaignPaths, Home
 from rsi_tui.repo.mirror import Mirror
@@ -86,6 +91,24 @@ class Bench:
             commit = self.mirror.commit_files(self.mirror.base, files, "a change", ref)
         known = self.contract.defaults | knobs  # type: ignore[operator]
         return CandidateFacts(id=f"c{self.candidates}" if files else ORIGINAL, commit=commit, base=self.mirror.base, knobs=known)
+
+    def lab(self) -> Lab:
+        """A lab over this program with a journal and a vault of its own; no checkpoints can be compared in it."""
+        def no_comparer() -> UpdateComparer:
+            raise AssertionError("this program's checkpoints can't be compared")
+
+        writer = JournalWriter.open(self.paths.journal)
+        return Lab(
+            contract=self.contract,
+            original=self.candidate(),
+            runner=self.runner,
+            steps=Steps(writer, writer.events),
+            vault=Vault(self.paths.vault),
+            open_comparer=no_comparer,
+            holdouts={},
+            cancel=threading.Event(),
+            fingerprint="here",
+        )
 
     def run(self, candidate: CandidateFacts | None = None, steps: int = 8, **more: object) -> TrialResult:
         cancel = more.pop("cancel", None)
