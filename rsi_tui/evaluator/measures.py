@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, stdev
 
 from rsi_tui.evaluator.claim import slope_ratio
 from rsi_tui.evaluator.lab import Lab
-from rsi_tui.journal.facts import InvariantFacts, TrialFacts
+from rsi_tui.journal.facts import CarryOverFacts, InvariantFacts, TrialFacts
 
 CONSTANT_EXCESS = 0.15
 """a start-up excess counts as the same at every length when it grows by less than this share of itself over them"""
@@ -64,6 +65,29 @@ def total_wall_holds(base: Sequence[TrialFacts], ours: Sequence[TrialFacts]) -> 
         if grown < CONSTANT_EXCESS * mean:
             return ""
     return "total wall time, nothing amortised, does not win at a length that was run, and start-up grows with length"
+
+
+def carry_over(ours: Sequence[TrialFacts], theirs: Sequence[TrialFacts]) -> CarryOverFacts | None:
+    """How much slower a run of the incumbent is after one of the candidate than after one of its own.
+
+    A candidate that leaves the machine slower (heat, memory, leftovers) makes the incumbent look worse than it is.
+    Log ratios within blocks, so that drift between them cancels; None when no block has runs of both kinds.
+    """
+    by_place = {(f.block, f.slot): f for f in (*ours, *theirs)}
+    excess: list[float] = []
+    for block in sorted({f.block for f in theirs}):
+        after: dict[str, list[float]] = {"candidate": [], "incumbent": []}
+        for facts in theirs:
+            before = by_place.get((block, facts.slot - 1))
+            if facts.block == block and facts.score_s is not None:
+                after[before.arm if before is not None else "incumbent"].append(math.log(facts.score_s))
+        if after["candidate"] and after["incumbent"]:
+            own = fmean(after["incumbent"])
+            excess += [value - own for value in after["candidate"]]
+    if not excess:
+        return None
+    error = stdev(excess) / math.sqrt(len(excess)) if len(excess) > 1 else None
+    return CarryOverFacts(log_ratio=fmean(excess), error=error, runs=len(excess))
 
 
 def gaps(lab: Lab, trials: Sequence[TrialFacts]) -> tuple[InvariantFacts, ...]:

@@ -32,7 +32,7 @@ from rsi_tui.evaluator.eprocess import BlockPlan as VerificationSize
 from rsi_tui.evaluator.eprocess import EProcess, choose_plan, draw_order
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
-from rsi_tui.evaluator.measures import Checked, gaps, highest_peak, scores, total_wall_holds
+from rsi_tui.evaluator.measures import Checked, carry_over, gaps, highest_peak, scores, total_wall_holds
 from rsi_tui.evaluator.noninferior import check_noninferior
 from rsi_tui.evaluator.one_step import check_one_step
 from rsi_tui.evaluator.saving import prove_saving
@@ -289,6 +289,7 @@ def _facts(evidence: _Evidence, alpha: float, seconds: float) -> VerdictFacts:
         peak_bytes=highest_peak(evidence.ours),
         incumbent_peak_bytes=highest_peak(evidence.theirs),
         memory=evidence.memory,
+        carry_over=carry_over(evidence.ours, evidence.theirs),
         pair_scale=evidence.pair_scale,
         slow_run_bound=evidence.slow_run_bound,
         mean_total_ratio=mean_total_ratio(ours, theirs) if ours and theirs else None,

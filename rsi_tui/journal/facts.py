@@ -323,6 +323,21 @@ class MemorySavingFacts(Fact):
         return 1 - self.limit_bytes / self.incumbent_peak_bytes
 
 
+class CarryOverFacts(Fact):
+    """Whether runs of the incumbent are slower right after a run of the candidate: a test for order effects."""
+
+    log_ratio: float
+    """mean log ratio to the incumbent's other runs of the same blocks; positive is slower"""
+    error: float | None
+    """its standard error; None with a single run"""
+    runs: int
+
+    @property
+    def visible(self) -> bool:
+        """Three standard errors away from none."""
+        return self.error is not None and self.runs >= 4 and abs(self.log_ratio) > 3 * self.error
+
+
 class BlockFacts(Fact):
     """One closed block of a verification."""
 
@@ -354,6 +369,7 @@ class VerdictFacts(Fact):
     incumbent_peak_bytes: int | None = None
     memory: MemorySavingFacts | None = None
     """the proof of a saving, where one was tried"""
+    carry_over: CarryOverFacts | None = None
     pair_scale: float | None = None
     """noise that the bets were made with: the machine's at the time"""
     slow_run_bound: float | None = None
