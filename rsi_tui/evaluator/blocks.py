@@ -135,7 +135,7 @@ def _run_open(lab: Lab, plan: BlockPlan) -> BlockOutcome:
     """Run or go on with a block that is not closed."""
     lab.steps.once(f"{plan.step}/opened", BlockOpened, lambda: _opening(plan))
     outcome = BlockOutcome(plan)
-    with host_lease(f"campaign block {plan.id}", on_wait=lab.on_wait, meanwhile=lab.between):
+    with host_lease(f"campaign block {plan.id}", on_wait=lab.on_wait, meanwhile=lab.between) as lab.lease:
         for number, slot in enumerate(plan.slots):
             outcome.take(number, _run_slot(lab, plan, number, slot))
             half = 2 * len(outcome.timed) == len(plan.timed)

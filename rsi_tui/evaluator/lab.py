@@ -20,6 +20,7 @@ from rsi_tui.evaluator.validation import HiddenValidation
 from rsi_tui.evaluator.vault import Vault
 from rsi_tui.journal.facts import BandFacts, CandidateFacts, NoiseFacts
 from rsi_tui.journal.steps import Steps
+from rsi_tui.launch.lease import Lease
 
 
 class Interrupted(RsiError):
@@ -52,6 +53,8 @@ class Lab:
     randbelow: Callable[[int], int] = secrets.randbelow
     between: Callable[[], None] = lambda: None
     """called before each run: where a campaign can pause or stop"""
+    lease: Lease | None = None
+    """of the block that is running or was the last to run"""
     on_wait: Callable[[str], None] | None = None
     """told when another campaign of this machine is measuring"""
     _comparer: UpdateComparer | None = field(default=None, repr=False)

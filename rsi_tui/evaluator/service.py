@@ -7,6 +7,7 @@ verdict, and what may be claimed. Each answer is a durable step.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Sequence
 
@@ -125,6 +126,10 @@ class Evaluator:
     def claim(self, step: str, stack: CandidateFacts, attribution: tuple[AttributionFacts, ...]) -> ClaimFacts:
         """The stack against the original, on fresh pairs."""
         return prove(self._lab, step, stack, attribution)
+
+    def machine_lent(self) -> contextlib.AbstractContextManager[None]:
+        """Within it, other campaigns may measure on this machine even if a block of ours is open."""
+        return self._lab.lease.lent() if self._lab.lease is not None else contextlib.nullcontext()
 
     def reveal(self) -> None:
         """Publish the values behind the commitments; the campaign has ended."""

@@ -27,7 +27,7 @@ def host_lease(
     wait: bool = True,
     on_wait: Callable[[str], None] | None = None,
     meanwhile: Callable[[], None] | None = None,
-) -> Iterator[None]:
+) -> Iterator[Lease]:
     """Hold this machine's cores for timed trials.
 
     `on_wait` is given one sentence when the lease is not free at once; `meanwhile` is called while
@@ -35,21 +35,54 @@ def host_lease(
     takes the lease block after block lets others in between. Raises GateError, naming the holder, when
     it is not free and `wait` is False, or when the lock file can't be used.
     """
-    path = locations.host_lease()
-    place = _acquire(path.with_suffix(".queue"), wait, on_wait, meanwhile)
+    lease = Lease(who, on_wait, meanwhile)
+    lease.take(wait)
     try:
-        descriptor = _acquire(path, wait, on_wait, meanwhile)
+        yield lease
     finally:
-        os.close(place)
-    try:
-        os.truncate(descriptor, 0)
-        note = f"{who} (process {os.getpid()}, since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC)\n"
-        os.pwrite(descriptor, note.encode(), 0)
+        lease.give_back()
+
+
+class Lease:
+    """A held lease, as `host_lease` gives it."""
+
+    def __init__(self, who: str, on_wait: Callable[[str], None] | None, meanwhile: Callable[[], None] | None) -> None:
+        self._who = who
+        self._on_wait = on_wait
+        self._meanwhile = meanwhile
+        self._descriptor: int | None = None
+
+    def take(self, wait: bool) -> None:
+        """Queue for the lease and hold it; raises as `host_lease` does."""
+        path = locations.host_lease()
+        place = _acquire(path.with_suffix(".queue"), wait, self._on_wait, self._meanwhile)
+        try:
+            self._descriptor = _acquire(path, wait, self._on_wait, self._meanwhile)
+        finally:
+            os.close(place)
+        os.truncate(self._descriptor, 0)
+        note = f"{self._who} (process {os.getpid()}, since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC)\n"
+        os.pwrite(self._descriptor, note.encode(), 0)
+
+    def give_back(self) -> None:
+        """Let others have the machine; nothing happens when it is not held."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.truncate(descriptor, 0)
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[None]:
+        """Others may have the machine meanwhile, as in a pause; afterwards it is ours again if it was before.
+
+        Whoever gives up meanwhile, by an exception, does not queue once more.
+        """
+        held = self._descriptor is not None
+        self.give_back()
         yield
-    finally:
-        with contextlib.suppress(OSError):
-            os.truncate(descriptor, 0)
-        os.close(descriptor)
+        if held:
+            self.take(wait=True)
 
 
 def holder() -> str:

@@ -112,11 +112,10 @@ class Context:
 
     def heed_people(self) -> None:
         """Carry out what people asked for: called wherever the campaign can safely wait or stop."""
-        paused = self._take(paused=False)
-        while paused:
-            if self.cancel.wait(0.5):
-                break
-            paused = self._take(paused=True)
+        if self._take(paused=False):
+            with self.evaluator.machine_lent():
+                while not self.cancel.wait(0.5) and self._take(paused=True):
+                    pass
         if self.cancel.is_set():
             raise Interrupted("Stopped between two trials; `rsi run --resume` continues.")
         if self.deadline is not None and self.state != "claiming" and time.monotonic() > self.deadline:

@@ -124,3 +124,23 @@ def test_who_waits_can_give_up_and_gets_its_turn():
 def taken_again(meanwhile):
     with host_lease("second", meanwhile=meanwhile):
         raise AssertionError("the lease was given twice")
+
+
+def test_a_lent_lease_is_free_for_others_and_then_ours_again():
+    with host_lease("campaign one") as lease:
+        with lease.lent():
+            assert holder() == ""
+            with host_lease("campaign two", wait=False):
+                assert "campaign two" in holder()
+        assert "campaign one" in holder()
+    assert holder() == ""
+    with lease.lent():
+        pass
+    assert holder() == ""
+
+
+def test_who_gives_up_while_it_is_lent_does_not_queue_again():
+    with pytest.raises(InterruptedError), host_lease("campaign one") as lease, lease.lent():
+        with host_lease("campaign two", wait=False):
+            raise InterruptedError
+    assert holder() == ""
