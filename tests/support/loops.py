@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -85,6 +86,9 @@ class Oracle:
     """(candidate, incumbent)"""
     revealed: bool = False
     closed: bool | None = None
+
+    def machine_lent(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def profile(self) -> ProfileFacts:
         self.during("profile")
