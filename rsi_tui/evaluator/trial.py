@@ -460,6 +460,7 @@ def _facts(
         cause=outcome.cause,
         detail=outcome.detail,
         telling_lines=outcome.telling_lines,
+        advice=outcome.advice,
         exit_code=raw.exit_code,
         signal=raw.signal,
         started_at=started_at,

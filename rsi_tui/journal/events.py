@@ -125,6 +125,10 @@ class Calibrated(Fact):
     type: Literal["calibrated"] = "calibrated"
     noise: NoiseFacts
     bands: tuple[BandFacts, ...]
+    origin: str = ""
+    """campaign or evaluation that measured them, where fresh pairs agreed with it; '' when measured here"""
+    measured_at: str = ""
+    """when the origin measured them, UTC; '' when measured here"""
 
 
 class Retrieved(Fact):
@@ -185,7 +189,7 @@ class CandidateRefused(Fact):
     type: Literal["candidate_refused"] = "candidate_refused"
     hypothesis: str
     direction: str
-    kind: Literal["no_change", "does_not_apply", "duplicate", "constraint", "broken"]
+    kind: Literal["no_change", "does_not_apply", "duplicate", "constraint", "broken", "scope"]
     reason: str
     attempt: str = ""
     """the patch as it was answered, for the next prompt"""

@@ -22,6 +22,10 @@ Verdict = Literal["adopted", "leaner", "not_proven", "slower", "invalid", "off_d
 
 ORIGINAL = "original"
 """id of the candidate that is the user's own program, unchanged"""
+CANARY = "canary"
+"""direction of a canary: a change of the evaluator's own, which no mind sees and no budget counts"""
+LEAVE_ONE_OUT = "leave-one-out"
+"""direction of a stack that is built to learn what one of its changes contributes"""
 
 
 class Fact(BaseModel):
@@ -84,6 +88,8 @@ class TrialFacts(Fact):
     detail: str = ""
     """one sentence for a person; '' when ok"""
     telling_lines: tuple[str, ...] = ()
+    advice: str = ""
+    """what to try, one sentence; '' when ok or nothing is known"""
     exit_code: int | None = None
     signal: int | None = None
     started_at: str
@@ -387,12 +393,17 @@ class AttributionFacts(Fact):
     name: str
     """technique id or knob=value"""
     kind: Literal["setting never switched on", "new code"]
-    log_ratio: float
+    log_ratio: float | None
+    """of the time with it to the time without it; None where there is no time to compare with"""
     how: Literal["leave-one-out", "estimate from screening", "estimate from its verification"]
     interval: Interval | None = None
     """of the time without it over the time with it, simultaneous over all changes of the stack; None for estimates"""
     proven: bool = False
-    """by leave-one-out: the stack is slower without it; False reads 'unproven alone'"""
+    """by leave-one-out: the stack is slower without it, or does not run; False reads 'unproven alone'"""
+    candidate: str = ""
+    """id of the candidate whose change it is"""
+    note: str = ""
+    """how the stack fails without it, or why it could not be left out alone; '' else"""
 
 
 class ClaimFacts(Fact):

@@ -6,9 +6,9 @@ alpha by k, so that all together stay within one budget (MEASUREMENT, section 4)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from rsi_tui.journal.chain import JournalWriter
+from rsi_tui.journal.chain import JournalWriter, read_events
 from rsi_tui.journal.events import AlphaGranted, Event, NoteTaken
 from rsi_tui.locations import Home
 
@@ -23,7 +23,7 @@ def grant_alpha(home: Home, workload_key: str, campaign: str, grant: Callable[[i
     Raises JournalError when the home's journal is damaged or stays held.
     """
     with JournalWriter.open(home.journal, wait_s=_WAIT_S) as journal:
-        past = [e.body for e in journal.events if isinstance(e.body, AlphaGranted) and e.body.workload_key == workload_key]
+        past = _grants(journal.events, workload_key)
         for known in past:
             if known.campaign == campaign:
                 return known
@@ -31,6 +31,18 @@ def grant_alpha(home: Home, workload_key: str, campaign: str, grant: Callable[[i
         body = AlphaGranted(workload_key=workload_key, ordinal=ordinal, alpha=grant(ordinal), campaign=campaign)
         journal.append(body)
         return body
+
+
+def next_ordinal(home: Home, workload_key: str) -> int:
+    """k of the next campaign or evaluation on a workload, from 1; draws nothing.
+
+    Raises JournalError when the home's journal is damaged.
+    """
+    return len(_grants(read_events(home.journal), workload_key)) + 1 if home.journal.exists() else 1
+
+
+def _grants(events: Iterable[Event], workload_key: str) -> list[AlphaGranted]:
+    return [e.body for e in events if isinstance(e.body, AlphaGranted) and e.body.workload_key == workload_key]
 
 
 def add_note(home: Home, who: str, text: str, source: str = "") -> Event:

@@ -20,7 +20,10 @@ from rsi_tui.errors import JournalError
 from rsi_tui.journal import chain
 from rsi_tui.journal import events as ev
 from rsi_tui.journal.facts import (
+    CANARY,
+    LEAVE_ONE_OUT,
     ORIGINAL,
+    AttributionFacts,
     BandFacts,
     CandidateFacts,
     ClaimFacts,
@@ -55,6 +58,10 @@ class CandidateView:
     verdicts: list[VerdictFacts] = field(default_factory=list)
     """oldest first"""
     trials: list[str] = field(default_factory=list)
+    revoked: ev.Revoked | None = None
+    """what took its adoption back"""
+    superseded: str = ""
+    """id of the stack that was proven in its place, with a part less; '' when none was"""
 
     @property
     def id(self) -> str:
@@ -68,6 +75,16 @@ class CandidateView:
     @property
     def is_bundle(self) -> bool:
         return bool(self.facts.members)
+
+    @property
+    def is_adopted(self) -> bool:
+        """Its last verdict is 'adopted', and nobody took that back."""
+        return self.verdict is not None and self.verdict.verdict == "adopted" and self.revoked is None
+
+    @property
+    def standing(self) -> str:
+        """Its last verdict, 'revoked' where that was an adoption that was taken back, or ''."""
+        return "revoked" if self.revoked is not None else self.verdict.verdict if self.verdict is not None else ""
 
 
 @dataclass
@@ -143,6 +160,15 @@ class CampaignView:
     rounds: dict[str, RoundView] = field(default_factory=dict)
     """by id of the hypothesis"""
     candidates: dict[str, CandidateView] = field(default_factory=dict)
+    apart: dict[str, CandidateView] = field(default_factory=dict)
+    """what was run beside the search, and no candidate of it: canaries, and the stack without one of its changes"""
+    canaries: dict[str, ev.CanaryPlanted] = field(default_factory=dict)
+    not_planted: list[ev.CandidateRefused] = field(default_factory=list)
+    """canaries for which the program has no place"""
+    left_out: list[ev.LeftOut] = field(default_factory=list)
+    """the rounds of backward elimination, oldest first"""
+    revocations: list[tuple[str, ev.Revoked]] = field(default_factory=list)
+    """(when, what), oldest first"""
     trials: dict[str, TrialFacts] = field(default_factory=dict)
     """finished trials whose facts are known; sealed ones follow when their block closes"""
     sealed: set[str] = field(default_factory=set)
@@ -150,6 +176,12 @@ class CampaignView:
     running_since: str = ""
     open_block: ev.BlockOpened | None = None
     void_blocks: dict[str, str] = field(default_factory=dict)
+    reviews: list[ReviewFacts] = field(default_factory=list)
+    """oldest first, also of changes of which no candidate came"""
+    verdicts: list[VerdictFacts] = field(default_factory=list)
+    """oldest first, also of changes of which no candidate came"""
+    calibration_origin: str = ""
+    """campaign that measured noise and bands, where it was not this one"""
     claim: ClaimFacts | None = None
     granted: ev.AlphaGranted | None = None
     """the error probability that this campaign may spend"""
@@ -191,6 +223,11 @@ class CampaignView:
     @property
     def trust(self) -> str:
         return self.created.trust if self.created else ""
+
+    @property
+    def is_evaluation(self) -> bool:
+        """The verdict on one change of a person's own, not a search."""
+        return self.created is not None and self.created.kind == "evaluation"
 
     @property
     def over(self) -> bool:
@@ -258,14 +295,18 @@ class CampaignView:
         added = tuple(technique for technique in known.facts.techniques if technique not in below)
         return added, {name: value for name, value in known.facts.knobs.items() if before.get(name) != value}
 
+    def known(self, candidate: str) -> CandidateView | None:
+        """A candidate of the search, or what was run apart from it; None when there is none of that id."""
+        return self.candidates.get(candidate) or self.apart.get(candidate)
+
     def seconds_of(self, candidate: str) -> float:
         """Trial time spent on a candidate's own runs."""
-        known = self.candidates.get(candidate)
+        known = self.known(candidate)
         return sum(self.trials[t].wall_s for t in known.trials if t in self.trials) if known else 0.0
 
     def adopted(self) -> list[CandidateView]:
-        """Candidates whose last verdict is 'adopted', in the order of their verdicts."""
-        return [c for c in self._by_verdict() if c.verdict and c.verdict.verdict == "adopted"]
+        """Candidates whose last verdict is 'adopted' and stands, in the order of their verdicts."""
+        return [c for c in self._by_verdict() if c.is_adopted]
 
     def best(self) -> CandidateView | None:
         """The newest adopted candidate: each was proven against the one before."""
@@ -276,9 +317,22 @@ class CampaignView:
         """Candidates that were tried or reviewed and lead nowhere, in the order built."""
         return [c for c in self.candidates.values() if is_turned_down(c)]
 
+    @property
+    def proven_claim(self) -> ClaimFacts | None:
+        """The claim where it is proven and what it is about was not revoked, else None."""
+        if self.claim is None or not self.claim.proven:
+            return None
+        about = self.candidates.get(self.claim.candidate)
+        return None if about is not None and about.revoked is not None else self.claim
+
     def proven_speedup(self) -> Interval | None:
-        """The claim's interval where the claim is proven, else None."""
-        return self.claim.speedup if self.claim is not None and self.claim.proven else None
+        """The claim's interval where the claim is proven and stands, else None."""
+        return self.proven_claim.speedup if self.proven_claim is not None else None
+
+    def attribution_of(self, candidate: str) -> AttributionFacts | None:
+        """What the claim says of one candidate's own change; None when it says nothing."""
+        parts = self.claim.attribution if self.claim is not None else ()
+        return next((part for part in parts if part.candidate == candidate), None)
 
     def estimated_speedup(self) -> float | None:
         """What the verifications of the best stack measured, multiplied; None without one, and once there is a claim.
@@ -356,6 +410,7 @@ class CampaignView:
 
     def _on_calibrated(self, body: ev.Calibrated, at: str) -> None:
         self.noise, self.bands = body.noise, body.bands
+        self.calibration_origin = body.origin
 
     def _on_trial_started(self, body: ev.TrialStarted, at: str) -> None:
         self.running[body.trial] = body
@@ -370,7 +425,7 @@ class CampaignView:
 
     def _take_trial(self, facts: TrialFacts) -> None:
         self.sealed.discard(facts.id)
-        known = self.candidates.get(facts.candidate)
+        known = self.known(facts.candidate)
         if known is not None and facts.id not in self.trials:
             known.trials.append(facts.id)
         self.trials[facts.id] = facts
@@ -420,26 +475,39 @@ class CampaignView:
             known.exhausted = body.reason
 
     def _on_candidate_built(self, body: ev.CandidateBuilt, at: str) -> None:
-        self.candidates[body.candidate.id] = CandidateView(body.candidate, body.hypothesis, body.direction, body.diff, at)
+        room = self.apart if body.direction in (CANARY, LEAVE_ONE_OUT) else self.candidates
+        room[body.candidate.id] = CandidateView(body.candidate, body.hypothesis, body.direction, body.diff, at)
         if known := self.rounds.get(body.hypothesis):
             known.candidate = body.candidate.id
 
     def _on_candidate_refused(self, body: ev.CandidateRefused, at: str) -> None:
+        if body.direction == CANARY:
+            self.not_planted.append(body)
         if known := self.rounds.get(body.hypothesis):
             known.refusals.append(body)
 
+    def _on_canary_planted(self, body: ev.CanaryPlanted, at: str) -> None:
+        self.canaries[body.candidate] = body
+
     def _on_reviewed(self, body: ev.Reviewed, at: str) -> None:
-        if known := self.candidates.get(body.review.candidate):
+        self.reviews.append(body.review)
+        if known := self.known(body.review.candidate):
             known.review = body.review
 
     def _on_screened(self, body: ev.Screened, at: str) -> None:
         for result in body.results:
-            if known := self.candidates.get(result.candidate):
+            if known := self.known(result.candidate):
                 known.screen = result
 
     def _on_verdict_reached(self, body: ev.VerdictReached, at: str) -> None:
+        if (canary := self.apart.get(body.verdict.candidate)) is not None and canary.direction == CANARY:
+            canary.verdicts.append(body.verdict)
+            return
+        self.verdicts.append(body.verdict)
+        self._come_forward(body.verdict.candidate)
         if known := self.candidates.get(body.verdict.candidate):
             known.verdicts.append(body.verdict)
+            known.revoked = None
         if body.verdict.candidate in self._verdict_order:
             self._verdict_order.remove(body.verdict.candidate)
         self._verdict_order.append(body.verdict.candidate)
@@ -447,20 +515,57 @@ class CampaignView:
     def _on_alpha_granted(self, body: ev.AlphaGranted, at: str) -> None:
         self.granted = body
 
+    def _come_forward(self, candidate: str) -> None:
+        """A stack that was only run for what its parts contribute is claimed or judged itself: one of the campaign's own."""
+        if candidate in self.apart:
+            self.candidates[candidate] = self.apart.pop(candidate)
+
     def _on_claimed(self, body: ev.Claimed, at: str) -> None:
         self.claim = body.claim
+        self._come_forward(body.claim.candidate)
+        for round_ in self.left_out if body.claim.proven else ():
+            known = self.candidates.get(round_.stack)
+            if round_.dropped and known is not None and known.id != body.claim.candidate:
+                known.superseded = body.claim.candidate
+
+    def _on_left_out(self, body: ev.LeftOut, at: str) -> None:
+        self.left_out.append(body)
+
+    def _on_revoked(self, body: ev.Revoked, at: str) -> None:
+        self.revocations.append((at, body))
+        for candidate in (body.candidate, *body.reopened):
+            if known := self.candidates.get(candidate):
+                known.revoked = body
 
     def _on_person_acted(self, body: ev.PersonActed, at: str) -> None:
         self.people.append((at, body))
 
 
 def is_turned_down(candidate: CandidateView) -> bool:
-    """Whether a candidate leads nowhere: refused by the reviewer or the verdict, or dropped in screening."""
+    """Whether a candidate leads nowhere: refused by the reviewer or the verdict, dropped in screening, or revoked."""
+    if candidate.revoked is not None:
+        return True
     if candidate.verdict is not None:
         return candidate.verdict.verdict not in ("adopted", "leaner")
     if candidate.review is not None and candidate.review.decision != "pass":
         return True
     return candidate.screen is not None and not candidate.screen.promoted
+
+
+def revocation_words(known: CandidateView) -> str:
+    """Who took an adoption back and why, in one line; '' when it stands."""
+    body = known.revoked
+    if body is None:
+        return ""
+    cause = "" if body.candidate == known.id else f"it rested on {body.candidate}: "
+    return f"taken back by {body.who}: {cause}{body.reason}"
+
+
+def superseded_words(view: CampaignView, known: CandidateView) -> str:
+    """What was proven in an adopted stack's place, and what that leaves out; '' when nothing was."""
+    first = next((n for n, round_ in enumerate(view.left_out) if round_.stack == known.id), 0)
+    dropped = [round_.dropped for round_ in view.left_out[first:] if round_.dropped]
+    return f"proven without {', '.join(dropped)} as {known.superseded}" if known.superseded else ""
 
 
 def review_words(review: ReviewFacts) -> str:
@@ -471,10 +576,11 @@ def review_words(review: ReviewFacts) -> str:
 def campaign_summary(view: CampaignView) -> dict[str, Any]:
     """One campaign of `rsi campaigns --json`; `speedup` is the claim's, null while it is not proven."""
     outcomes = view.outcomes
-    claim = view.claim if view.claim is not None and view.claim.proven else None
+    claim = view.proven_claim
     best = view.best()
     return {
         "id": view.id,
+        "kind": view.created.kind if view.created else "campaign",
         "workload": view.workload,
         "state": "paused" if view.paused and not view.over else view.state,
         "reason": view.state_reason,
@@ -497,6 +603,7 @@ def campaign_summary(view: CampaignView) -> dict[str, Any]:
             }
             for c in view.adopted()
         ],
+        "verdict": view.verdicts[-1].verdict if view.is_evaluation and view.verdicts else None,
         "started_at": view.started_at,
         "last_at": view.last_at,
     }

@@ -14,11 +14,11 @@ from typing import Literal
 
 from rsi_tui.contract.fingerprint import changed_knobs, launch_fingerprint
 from rsi_tui.contract.knob_files import edit_setting
-from rsi_tui.contract.model import KnobValue
+from rsi_tui.contract.model import Contract, KnobValue
 from rsi_tui.contract.rules import violations
 from rsi_tui.errors import ContractError, PatchError
 from rsi_tui.journal.events import CandidateBuilt, CandidateRefused
-from rsi_tui.journal.facts import CandidateFacts, HypothesisFacts
+from rsi_tui.journal.facts import CandidateFacts, FindingFacts, HypothesisFacts
 from rsi_tui.loop.context import Context
 from rsi_tui.minds.protocol import ChangeAnswer, ExecutorBrief, HypothesisAnswer
 from rsi_tui.repo.patch import apply_diff, normalised_diff_hash
@@ -30,9 +30,11 @@ from rsi_tui.techniques.registry import get
 class Refusal(Exception):
     """No candidate comes of an answer; no trial was spent."""
 
-    kind: Literal["no_change", "does_not_apply", "duplicate", "constraint", "broken"]
+    kind: Literal["no_change", "does_not_apply", "duplicate", "constraint", "broken", "scope"]
     reason: str
     attempt: str = ""
+    findings: tuple[FindingFacts, ...] = ()
+    """what is out of scope, path by path"""
 
 
 def build(ctx: Context, hypothesis: HypothesisFacts) -> CandidateFacts | None:
@@ -119,9 +121,9 @@ def _assemble(
     after = _apply(before, answer)
     knobs = {**parent.knobs, **answer.knobs}
     _check_knobs(ctx, knobs)
-    _check_syntax(before, after)
-    _check_knob_files(ctx, before, after, knobs)
-    code_changed = _differs(before, after)
+    check_syntax(before, after)
+    check_knob_files(ctx.contract, before, after, knobs)
+    code_changed = differs(before, after)
     if not code_changed and knobs == parent.knobs:
         raise Refusal("no_change", "the answer changes neither code nor settings")
     id = f"c{ctx.memory.candidates + 1}"
@@ -187,7 +189,8 @@ def _check_knobs(ctx: Context, knobs: Mapping[str, KnobValue]) -> None:
         raise Refusal("constraint", f"the contract's rule {broken[0]} does not hold")
 
 
-def _check_syntax(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+def check_syntax(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Refuse a changed Python file that does not parse, naming its line."""
     for path, text in after.items():
         if path.endswith(".py") and before.get(path) != text:
             try:
@@ -197,11 +200,11 @@ def _check_syntax(before: Mapping[str, str], after: Mapping[str, str]) -> None:
                 raise Refusal("broken", f"{path} line {line} is no valid Python: {error}") from error
 
 
-def _check_knob_files(
-    ctx: Context, before: Mapping[str, str], after: Mapping[str, str], knobs: Mapping[str, KnobValue]
+def check_knob_files(
+    contract: Contract, before: Mapping[str, str], after: Mapping[str, str], knobs: Mapping[str, KnobValue]
 ) -> None:
     """Refuse a change after which a knob that lives in a file can't be set there any more."""
-    for knob in ctx.contract.knobs:
+    for knob in contract.knobs:
         place = knob.file or knob.global_
         path, _, key = place.partition(":")
         if not place or after.get(path) == before.get(path):
@@ -214,17 +217,25 @@ def _check_knob_files(
             raise Refusal("broken", f"the setting {knob.name} can't be set in {path} any more: {error}") from error
 
 
-def _differs(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
-    """Does any file differ in more than comments and layout?"""
+def differs(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+    """Does any file differ in more than comments and layout? What does not parse differs."""
     for path in before.keys() | after.keys():
         old, new = before.get(path), after.get(path)
         if old == new:
             continue
         if old is None or new is None or not path.endswith(".py"):
             return True
-        if ast.dump(ast.parse(old)) != ast.dump(ast.parse(new)):
+        if _tree(old) is None or _tree(old) != _tree(new):
             return True
     return False
+
+
+def _tree(text: str) -> str | None:
+    """A file's syntax tree in words, without places; None when it does not parse."""
+    try:
+        return ast.dump(ast.parse(text))
+    except (SyntaxError, ValueError):
+        return None
 
 
 def _check_duplicates(ctx: Context, candidate: CandidateFacts, parent: CandidateFacts, *, reproduction: bool) -> None:

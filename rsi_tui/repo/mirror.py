@@ -31,6 +31,11 @@ _SHOWN = 5
 """files named in a sentence before the rest are counted"""
 
 
+def workload_key(source: Source) -> str:
+    """What a workload is called in every home: hash of its place in its repository and of that one's first commit."""
+    return hashlib.sha256(f"{source.prefix}\n{source.root}".encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True)
 class ChangedPath:
     """One path that differs between two commits."""
@@ -86,7 +91,7 @@ class Mirror:
                 f"{source.folder} has uncommitted changes ({_some([file.path for file in loose])}): commit them, "
                 "take them along with --snapshot, or leave them out with --committed."
             )
-        key = hashlib.sha256(f"{source.prefix}\n{source.root}".encode()).hexdigest()[:16]
+        key = workload_key(source)
         git_dir = home.mirrors / f"{key}.git"
         with _locked(home.mirrors, key):
             _ensure(git_dir, source)
@@ -121,6 +126,10 @@ class Mirror:
             files[path] = text_of(answer[start : start + size])
             at = start + size + 1
         return files
+
+    def modes(self, commit: str) -> dict[str, str]:
+        """path -> git's mode of everything in a commit: 120000 is a link, 160000 a submodule."""
+        return {path: mode for path, (mode, _) in self._entries(commit).items()}
 
     def diff(self, a: str, b: str) -> str:
         """Unified diff from commit a to commit b; renames as a deletion and an addition, binary files as text."""

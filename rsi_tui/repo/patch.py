@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from rsi_tui.contract.scope import plain_path
@@ -46,6 +46,20 @@ def apply_diff(files: Files, diff: str) -> dict[str, str | None]:
         except PatchError as other:
             # Where the header's counts could be followed, their reading is the one to talk about.
             raise (error if _readable(diff) else other) from None
+
+
+def named_paths(diff: str, known: Container[str]) -> tuple[str, ...]:
+    """The paths that a diff changes, creates or deletes, in its order, without a/ and b/; `known` are the files there are.
+
+    They may be paths that no program can have ('/etc/passwd', '../x'). Raises PatchError for what is no diff.
+    """
+    try:
+        sections = read_diff(diff, "counted")
+    except PatchError:
+        sections = read_diff(diff, "free")
+    sides = ((side, prefix, section) for section in sections for side, prefix in ((section.old, "a/"), (section.new, "b/")))
+    found = (_stripped(side, prefix, section, known) for side, prefix, section in sides)
+    return tuple(dict.fromkeys(path for path in found if path is not None))
 
 
 def apply_edits(files: Files, edits: Sequence[Edit]) -> dict[str, str | None]:
@@ -149,7 +163,7 @@ def _names(now: Files, section: Section) -> tuple[str | None, str | None]:
     return (None if creates else old), new
 
 
-def _stripped(path: str | None, prefix: str, section: Section, now: Files | None = None) -> str | None:
+def _stripped(path: str | None, prefix: str, section: Section, now: Container[str] | None = None) -> str | None:
     """A path without its prefix: as git has it when both sides carry one, else whichever is a file."""
     if path is None or section.bare:
         return path
