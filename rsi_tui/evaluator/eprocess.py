@@ -48,8 +48,11 @@ FUTILE_FIRST = -0.8
 """half-way through the first block: standard errors of the arms' difference under which it is hopeless"""
 DISTURBED_SCALES = 8.0
 """run scales above the fastest at which a run says more about a disturbance than about the program"""
-FUTILE_OPTIMISM = 3.0
+FUTILE_OPTIMISM = 2.0
 """after a block: standard errors that are added to the estimate before the rest is projected"""
+MAX_RUNS = 70
+"""of a verification, warm-ups counted. Ten small blocks and an early stop at 2 standard errors find more than eight
+and a stop at 3 (0.83 instead of 0.77 at a true 5 %, CV 2 %) and cost nulls less (826 instead of 852 runs for 200)"""
 
 
 @dataclass(frozen=True)
@@ -87,12 +90,12 @@ def draw_order(arm_size: int, randbelow: Callable[[int], int]) -> str:
     return order
 
 
-def choose_plan(alpha: float, predicted_gain: float, scale: float, margin: float, max_runs: int = 56) -> BlockPlan:
+def choose_plan(alpha: float, predicted_gain: float, scale: float, margin: float, max_runs: int = MAX_RUNS) -> BlockPlan:
     """Block size for which a block like the predicted ones reaches 1/alpha in the fewest runs.
 
     Each size is tried on a typical block (normal quantiles in both arms, apart by the predicted gain), with
     hedge and mixture as they are: for a large gain one large block is enough, whose orders are many; for a
-    small one no size helps, and 3 + 3 runs with up to 8 blocks can stop soonest. `max_runs` counts warm-up runs.
+    small one no size helps, and 3 + 3 runs in many blocks can stop soonest. `max_runs` counts warm-up runs.
     """
     best: tuple[int, BlockPlan] | None = None
     for arm_size in ARM_SIZES:
@@ -154,8 +157,8 @@ class EProcess:
     def futile(self, plan: BlockPlan, order: str = "", times: Sequence[float] = ()) -> bool:
         """Is going on hopeless? Ask half-way through the first block, with its runs so far, and after each block.
 
-        Half-way: the candidate is visibly no faster. Later: even at the present estimate plus one standard error
-        the blocks left would not reach 1/alpha. Stopping here never makes a false proof more likely.
+        Half-way: the candidate is visibly no faster. Later: even at the present estimate plus FUTILE_OPTIMISM
+        standard errors the blocks left would not reach 1/alpha. Stopping here never makes a false proof more likely.
         """
         if self.reached:
             return False
@@ -251,8 +254,16 @@ def prove_many(
 
 def _clipped(values: Floats, run_scale: float) -> Floats:
     """Shifted values around their block's median, at most CLIP_SCALES away."""
-    away = values - np.median(values, axis=-1, keepdims=True)
+    away = values - _median(values)[..., None]
     return np.clip(away, -CLIP_SCALES * run_scale, CLIP_SCALES * run_scale)
+
+
+def _median(values: Floats) -> Floats:
+    """Over the last axis; for so few values sorting is ten times as fast as numpy's median."""
+    ordered = np.sort(values, axis=-1)
+    count = values.shape[-1]
+    middle: Floats = (ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2
+    return middle
 
 
 def _difference(values: Floats, candidate: Bools, run_scale: float) -> Floats:
@@ -265,7 +276,7 @@ def _difference(values: Floats, candidate: Bools, run_scale: float) -> Floats:
 
 
 def _robust_mean(values: Floats, run_scale: float) -> Floats:
-    mean: Floats = np.median(values, axis=-1) + _clipped(values, run_scale).mean(axis=-1)
+    mean: Floats = _median(values) + _clipped(values, run_scale).mean(axis=-1)
     return mean
 
 
@@ -292,7 +303,7 @@ def _hopeless_start(values: Floats, candidate: Bools, run_scale: float) -> Bools
 def _hopeless(
     log_products: Floats, differences: Floats, plan: BlockPlan, weights: Floats, run_scale: float, alpha: float
 ) -> Bools:
-    """Could the blocks left reach 1/alpha at the estimate plus an error? differences (..., blocks so far)."""
+    """Could the blocks left not even reach 1/alpha at a hopeful estimate? differences (..., blocks so far)."""
     done = differences.shape[-1]
     left = plan.max_blocks - done
     error = run_scale * math.sqrt(2 / (plan.arm_size * done))
@@ -317,7 +328,9 @@ def _blocks_needed(
     beyond = gain + math.log1p(-margin)
     weights = log_weights(beyond, scale)
     gains = _typical_log_evalues(np.asarray(beyond), arm_size, run_scale_of(scale))
-    return next((n for n in range(1, most + 1) if _mix(n * gains, weights) >= -math.log(alpha)), None)
+    totals = _mix_many(np.arange(1, most + 1)[:, None] * gains, weights)
+    enough = np.flatnonzero(totals >= -math.log(alpha))
+    return int(enough[0]) + 1 if len(enough) else None
 
 
 def _mix(log_products: Floats, weights: Floats) -> float:
@@ -325,5 +338,8 @@ def _mix(log_products: Floats, weights: Floats) -> float:
 
 
 def _mix_many(log_products: Floats, weights: Floats) -> Floats:
-    total: Floats = np.asarray(special.logsumexp(log_products + weights, axis=-1))
+    """log of the weighted sum of products, (..., G) -> (...); some ten times as fast as scipy's logsumexp on 12 terms."""
+    terms = log_products + weights
+    largest = terms.max(axis=-1)
+    total: Floats = np.asarray(largest + np.log(np.exp(terms - largest[..., None]).sum(axis=-1)))
     return total

@@ -108,7 +108,7 @@ def test_one_block_of_the_chosen_size_proves_a_complete_separation(alpha: float)
 def test_plans_stay_within_their_runs(alpha: float, gain: float) -> None:
     plan = choose_plan(alpha, gain, scale=0.03, margin=0.005)
     assert plan.arm_size in eprocess.ARM_SIZES
-    assert plan.max_blocks >= 1 and plan.max_blocks * plan.runs_per_block <= 56
+    assert plan.max_blocks >= 1 and plan.max_blocks * plan.runs_per_block <= eprocess.MAX_RUNS
 
 
 def test_a_tiny_alpha_is_reachable_within_the_plan() -> None:
@@ -120,7 +120,7 @@ def test_a_tiny_alpha_is_reachable_within_the_plan() -> None:
 
 
 def test_a_small_gain_is_proven_with_small_blocks() -> None:
-    assert choose_plan(ALPHA, predicted_gain=0.02, scale=0.03, margin=0.005) == BlockPlan(3, 8)
+    assert choose_plan(ALPHA, predicted_gain=0.02, scale=0.03, margin=0.005) == BlockPlan(3, 10)
 
 
 def test_runs_needed_counts_down_to_zero() -> None:
