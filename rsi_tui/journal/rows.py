@@ -18,7 +18,15 @@ from rsi_tui.contract.model import KnobValue
 from rsi_tui.errors import JournalError
 from rsi_tui.journal.events import Event, NoteTaken
 from rsi_tui.journal.facts import ORIGINAL, TrialFacts
-from rsi_tui.journal.view import FAILED_OUTCOMES, CampaignView, CandidateView, RoundView, review_words
+from rsi_tui.journal.view import (
+    FAILED_OUTCOMES,
+    CampaignView,
+    CandidateView,
+    RoundView,
+    review_words,
+    revocation_words,
+    superseded_words,
+)
 
 Row = dict[str, Any]
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -111,14 +119,14 @@ class _Projection:
             head=self.view.last_hash,
             directions=tuple(self.directions()),
             candidates=tuple(rows.values()),
-            trials=tuple(self.trial(t) for t in self.view.trials.values()),
+            trials=tuple(self.trial(t) for t in self.view.trials.values() if t.candidate not in self.view.apart),
             texts=(*self.hypotheses(rows), *self.failures(rows), *self.lessons(), *self.notes()),
             diffs=tuple(self.diffs(rows)),
         )
 
     def campaign(self) -> Row:
         view, created = self.view, self.created
-        speedup = view.claim.speedup if view.claim and view.claim.proven else None
+        speedup = view.proven_speedup()
         outcomes = view.outcomes
         return {
             "id": self.id,
@@ -233,7 +241,14 @@ class _Projection:
         }
 
     def last_word(self, known: CandidateView, round_: RoundView | None) -> tuple[str, str]:
-        """(verdict, reason): the evaluator's, the reviewer's, the bundle's it went into, the screening's; '' while open."""
+        """(verdict, reason): the evaluator's, the reviewer's, the bundle's it went into, the screening's; '' while open.
+
+        An adoption that was taken back is 'revoked', and 'superseded' when a part of it was proven instead.
+        """
+        if known.revoked is not None:
+            return "revoked", revocation_words(known)
+        if known.is_adopted and known.superseded:
+            return "superseded", superseded_words(self.view, known)
         if known.verdict is not None:
             return known.verdict.verdict, "; ".join(known.verdict.reasons)
         if known.review is not None and known.review.decision != "pass":
@@ -249,7 +264,12 @@ class _Projection:
         bundle = self.bundle_of.get(known.id)
         if bundle is None or bundle.verdict is None:
             return "", f"promoted, not verified: {known.screen.reason}"
-        return "screened", f"unproven alone; its bundle {bundle.id} is {bundle.verdict.verdict}"
+        return "screened", f"{self.alone(known)}; its bundle {bundle.id} is {bundle.standing}"
+
+    def alone(self, known: CandidateView) -> str:
+        """Whether leave-one-out proved a member of a bundle."""
+        part = self.view.attribution_of(known.id)
+        return "proven by leave-one-out" if part is not None and part.proven and self.view.proven_claim else "unproven alone"
 
     def outcome(self, known: CandidateView) -> str:
         own = self.own_trials(known)
@@ -330,6 +350,8 @@ class _Projection:
         seen: set[tuple[str, str]] = set()
         for facts in self.view.trials.values():
             if facts.outcome not in (*FAILED_OUTCOMES, "not_measured") or (facts.candidate, facts.cause) in seen:
+                continue
+            if facts.candidate in self.view.apart:
                 continue
             seen.add((facts.candidate, facts.cause))
             row = rows.get(f"{self.id}/{facts.candidate}", {})
