@@ -39,7 +39,11 @@ class _Course:
     ratios: list[float] = field(default_factory=list)
     trials: list[TrialFacts] = field(default_factory=list)
     invariants: tuple[InvariantFacts, ...] = ()
+    theirs: list[TrialFacts] = field(default_factory=list)
+    """incumbent runs of the batches that count"""
     incumbent_peak: int | None = None
+    alone: bool = False
+    """the only candidate of an evaluation: dropped only when it is clearly slower"""
     outcome: Outcome = "ok"
     reason: str = ""
     promoted: bool = False
@@ -61,6 +65,25 @@ def screen(lab: Lab, step: str, candidates: Sequence[CandidateFacts], incumbent:
     return lab.steps.once(step, Screened, lambda: Screened(results=tuple(_facts(c, incumbent) for c in courses)))
 
 
+@dataclass(frozen=True)
+class Alone:
+    """What screening said of the only candidate of an evaluation."""
+
+    facts: ScreenFacts
+    ours: tuple[TrialFacts, ...]
+    theirs: tuple[TrialFacts, ...]
+
+
+def screen_alone(lab: Lab, step: str, candidate: CandidateFacts, incumbent: CandidateFacts) -> Alone:
+    """Screen one candidate in two or three batches; `promoted` unless it failed or is clearly slower."""
+    course = _Course(candidate, alone=True)
+    for number in (1, 2, 3):
+        if course.open:
+            _batch(lab, f"{step}/b{number}", number, [course], incumbent)
+    made = lab.steps.once(step, Screened, lambda: Screened(results=(_facts(course, incumbent),)))
+    return Alone(made.results[0], tuple(course.trials), tuple(course.theirs))
+
+
 def _batch(lab: Lab, step: str, number: int, courses: list[_Course], incumbent: CandidateFacts) -> None:
     outcome = _counting(lab, step, number, [c.candidate for c in courses], incumbent)
     base = [f.score_s for f in outcome.of(incumbent) if f.score_s is not None]
@@ -70,6 +93,7 @@ def _batch(lab: Lab, step: str, number: int, courses: list[_Course], incumbent: 
             course.close(f"not measured: {outcome.void or 'its run is missing'}", "not_measured")
             continue
         course.trials.append(facts)
+        course.theirs += outcome.of(incumbent)
         course.incumbent_peak = highest_peak(outcome.of(incumbent))
         course.invariants = outcome.invariants.get(facts.id, course.invariants)
         if broken := [f"{i.name} ({i.how})" for i in course.invariants if i.status == "broken"]:
@@ -96,6 +120,11 @@ def _counting(
 def _look(lab: Lab, course: _Course) -> None:
     """Drop, promote or run again, by the rule for the number of batches seen."""
     scale, margin = lab.measured_noise.pair_scale, lab.contract.objective.margin
+    if course.alone:
+        look = screening.look_alone(course.ratios, scale)
+        if look.decision != "again":
+            course.close(look.reason, promoted=look.decision == "promote")
+        return
     match course.ratios:
         case [first]:
             look = screening.first_look(first, scale)

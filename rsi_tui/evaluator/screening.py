@@ -16,6 +16,9 @@ DROP_SCALES = 0.2
 """a first run has to be faster by this many pair scales"""
 PROMOTE_SCALES = 0.46
 """the mean of two runs has to be faster by this many pair scales, or by the practical margin"""
+SLOWER_SCALES = 2.0
+"""the only candidate of an evaluation is verified unless it is slower by this many pair scales, more than three
+standard errors of two batches"""
 CONTRADICTION_SCALES = 3.0
 """two runs that differ by more than this do not measure the same thing: one of them was disturbed"""
 
@@ -81,6 +84,22 @@ def second_look(first: float, second: float, scale: float, margin: float) -> Loo
 def third_look(first: float, second: float, third: float, scale: float, margin: float) -> Look:
     """Promote or drop on the median of three batches."""
     return _decide(estimate((first, second, third)), "on the median of three runs", scale, margin)
+
+
+def look_alone(ratios: Sequence[float], scale: float) -> Look:
+    """After each batch of a lone candidate whose verdict is asked for: is it so slow that a verification is wasted?
+
+    Two batches in any case, since one disturbed run must not condemn a change; a third where they contradict.
+    """
+    if len(ratios) == 1:
+        return Look("again", f"{_words(ratios[0])} in its first run; a second one follows in any case.")
+    if len(ratios) == 2 and abs(ratios[0] - ratios[1]) > CONTRADICTION_SCALES * scale:
+        return Look("again", f"{_words(ratios[0])}, then {_words(ratios[1])}: one of the two was disturbed, a third run decides.")
+    over = "on the mean of two runs" if len(ratios) == 2 else "on the median of three runs"
+    said = f"{_words(estimate(ratios))} {over}"
+    if estimate(ratios) > SLOWER_SCALES * scale:
+        return Look("drop", f"{said}, far beyond the noise")
+    return Look("promote", f"{said}; not clearly slower, so it is verified.")
 
 
 def threshold(scale: float, margin: float) -> float:

@@ -17,7 +17,9 @@ from rsi_tui.evaluator.blocks import MAX_ATTEMPTS
 from rsi_tui.evaluator.lab import Interrupted, Lab
 from rsi_tui.evaluator.profiling.profile import run_profile
 from rsi_tui.evaluator.prove import prove
-from rsi_tui.evaluator.screen import screen
+from rsi_tui.evaluator.recheck import Known, recheck
+from rsi_tui.evaluator.screen import Alone, screen, screen_alone
+from rsi_tui.evaluator.slower import judge_slower
 from rsi_tui.evaluator.trial import TrialRequest
 from rsi_tui.evaluator.verify import verify
 from rsi_tui.journal.chain import now_utc
@@ -112,6 +114,28 @@ class Evaluator:
     def calibrate(self, alpha: float) -> Calibrated:
         """Noise by A/A pairs and bands of the invariants."""
         return calibrate_baseline(self._lab, "calibration", alpha)
+
+    def recalibrate(self, known: Known | None, alpha: float) -> Calibrated:
+        """A calibration made before under the same conditions, where fresh pairs agree with it; else a new one."""
+        lab, step = self._lab, "calibration"
+        made = lab.steps.find(step)
+        if not isinstance(made, Calibrated):
+            made = recheck(lab, "recheck", known, alpha) if known is not None else None
+            if made is None:
+                return self.calibrate(alpha)
+            lab.steps.append(made, step)
+        lab.noise, lab.bands = made.noise, made.bands
+        return made
+
+    def screen_alone(self, step: str, candidate: CandidateFacts, incumbent: CandidateFacts) -> Alone:
+        """Screening of the only candidate of an evaluation: `promoted` unless it failed or is clearly slower."""
+        return screen_alone(self._lab, step, candidate, incumbent)
+
+    def judge_slower(
+        self, step: str, screened: Alone, candidate: CandidateFacts, incumbent: CandidateFacts
+    ) -> VerdictFacts:
+        """The verdict on what screening saw to be clearly slower: a saving of memory is still looked for."""
+        return judge_slower(self._lab, step, screened, candidate, incumbent)
 
     def screen(self, step: str, candidates: Sequence[CandidateFacts], incumbent: CandidateFacts) -> tuple[ScreenFacts, ...]:
         """Screening estimates; adopts nothing."""

@@ -55,7 +55,7 @@ def run(
     for note in opened.notes:
         tell(note)
     try:
-        with _signals(opened.context.cancel):
+        with interruptible(opened.context.cancel):
             return _carry(home, opened, tell)
     finally:
         opened.recall.close()
@@ -77,12 +77,18 @@ def _carry(home: Home, opened: Opened, tell: Callable[[str], None]) -> Ended:
         raise
     finally:
         ctx.evaluator.close(finished=over)
-    report = write_report(home, campaign)
+    report = conclude(home, opened, tell)
+    return Ended(campaign, state, report, code, f"{sentence}; what was found lies in {report}." if sentence else "")
+
+
+def conclude(home: Home, opened: Opened, tell: Callable[[str], None]) -> Path:
+    """Write the report of what has ended and bring it into the library; returns the report's path."""
+    report = write_report(home, opened.context.created.campaign)
     try:
         opened.recall.sync()
     except RsiError as error:
-        tell(f"The library does not hold this campaign yet: {error}")
-    return Ended(campaign, state, report, code, f"{sentence}; what was found lies in {report}." if sentence else "")
+        tell(f"The library does not hold this {opened.context.created.kind} yet: {error}")
+    return report
 
 
 def _search(ctx: Context) -> tuple[str, int, str]:
@@ -103,7 +109,7 @@ def _search(ctx: Context) -> tuple[str, int, str]:
 
 
 @contextmanager
-def _signals(cancel: threading.Event) -> Iterator[None]:
+def interruptible(cancel: threading.Event) -> Iterator[None]:
     """Turn SIGINT and SIGTERM into a cancelled trial, ignore SIGHUP; only in a main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield

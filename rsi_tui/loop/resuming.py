@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Literal
 
 from rsi_tui.contract.model import Contract
 from rsi_tui.errors import JournalError, UsageError
@@ -16,9 +17,11 @@ from rsi_tui.journal.events import CampaignCreated, EngineStarted, Event, State,
 from rsi_tui.locations import Home
 from rsi_tui.repo.mirror import Mirror
 
+Kind = Literal["campaign", "evaluation"]
 
-def unfinished(home: Home, mirror: Mirror, contract: Contract) -> CampaignCreated:
-    """The newest unfinished campaign on this workload and contract; UsageError when there is none."""
+
+def unfinished(home: Home, mirror: Mirror, contract: Contract, kind: Kind = "campaign") -> CampaignCreated:
+    """The newest unfinished campaign (or evaluation) on this workload and contract; UsageError when there is none."""
     ended = changed = elsewhere = ""
     for folder in sorted(home.campaigns.glob("*"), reverse=True) if home.campaigns.is_dir() else []:
         journal = home.campaign(folder.name).journal
@@ -30,7 +33,7 @@ def unfinished(home: Home, mirror: Mirror, contract: Contract) -> CampaignCreate
             continue  # `rsi campaigns` names it
         if not events or not isinstance(created := events[0].body, CampaignCreated):
             continue
-        if created.workload_key != mirror.key:
+        if created.workload_key != mirror.key or created.kind != kind:
             continue
         if created.preset != contract.preset:
             if last_state(events)[0] not in ("finished", "stopped"):
@@ -44,13 +47,13 @@ def unfinished(home: Home, mirror: Mirror, contract: Contract) -> CampaignCreate
             return created
     if changed:
         raise UsageError(
-            f"Campaign {changed} can't be resumed because workload.toml or the program changed since: "
+            f"{kind.capitalize()} {changed} can't be resumed because workload.toml or the program changed since: "
             "undo that change, or start anew without --resume."
         )
     if elsewhere:
-        raise UsageError(f"The interrupted campaign on this workload used another preset: add --preset {elsewhere}.")
+        raise UsageError(f"The interrupted {kind} on this workload used another preset: add --preset {elsewhere}.")
     hint = f"; the newest, {ended}, has ended" if ended else ""
-    raise UsageError(f"No interrupted campaign on this workload{hint}: start one without --resume.")
+    raise UsageError(f"No interrupted {kind} on this workload{hint}: start one without --resume.")
 
 
 def require_same(
@@ -63,21 +66,21 @@ def require_same(
     id = created.campaign
     if created.trust != now.trust or created.sandbox != now.sandbox:
         raise UsageError(
-            f"Campaign {id} was begun with other protection ({created.sandbox.rstrip('.')}) than it would have now "
+            f"{created.kind.capitalize()} {id} was begun with other protection ({created.sandbox.rstrip('.')}) than it would have now "
             f"({now.sandbox.rstrip('.')}): restore it, with or without --unsandboxed as before, or start anew without --resume."
         )
     for name in sorted(created.host.keys() | now.host.keys()):
         before, here = created.host.get(name, "unknown"), now.host.get(name, "unknown")
         if before != here:
             raise UsageError(
-                f"Campaign {id} was measured on other {name} ({before}) than this machine has ({here}), and the two "
+                f"{created.kind.capitalize()} {id} was measured on other {name} ({before}) than this machine has ({here}), and the two "
                 "can't be compared: resume it where it began, or start anew without --resume."
             )
     asked = {"mind": (mind, created.mind), "candidates": (candidates, created.max_candidates), "hours": (hours, created.hours)}
     for name, (wanted, recorded) in asked.items():
         if wanted is not None and wanted != recorded:
             raise UsageError(
-                f"Campaign {id} was begun with {'no limit of' if recorded is None else recorded} {name}, not {wanted}: "
+                f"{created.kind.capitalize()} {id} was begun with {'no limit of' if recorded is None else recorded} {name}, not {wanted}: "
                 f"leave --{name} away to go on with it, or start anew without --resume."
             )
 

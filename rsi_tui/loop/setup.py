@@ -48,7 +48,7 @@ from rsi_tui.locations import CampaignPaths, Home
 from rsi_tui.loop.context import Context
 from rsi_tui.loop.memory import Memory
 from rsi_tui.loop.recall import Recall
-from rsi_tui.loop.resuming import last_state, require_same, seconds_spent, unfinished
+from rsi_tui.loop.resuming import Kind, last_state, require_same, seconds_spent, unfinished
 from rsi_tui.minds.choose import mind_named
 from rsi_tui.minds.protocol import Mind
 from rsi_tui.repo.mirror import Mirror
@@ -60,6 +60,7 @@ class Request:
 
     workload: Path
     preset: str = ""
+    kind: Kind = "campaign"
     mind: str | None = None
     """None is the builtin one, or that of the campaign that is resumed"""
     candidates: int | None = None
@@ -109,6 +110,35 @@ def open_campaign(
     `mind` stands in for the one that is named; `tell` is given sentences for the person while the campaign runs;
     `aa_pairs` replaces the contract's number of A/A pairs, for measurements of the engine itself.
     """
+    return open_prepared(prepare(home, request, mind, tell, aa_pairs), listen)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a campaign is made of before anything of it is written."""
+
+    home: Home
+    request: Request
+    contract: Contract
+    launcher: LocalLauncher
+    mirror: Mirror
+    created: CampaignCreated
+    mind: Mind
+    tell: Callable[[str], None]
+
+    @property
+    def paths(self) -> CampaignPaths:
+        return self.home.campaign(self.created.campaign)
+
+
+def prepare(
+    home: Home,
+    request: Request,
+    mind: Mind | None = None,
+    tell: Callable[[str], None] = lambda sentence: None,
+    aa_pairs: int | None = None,
+) -> Prepared:
+    """Everything about a campaign that can be found out before its journal is made; as `open_campaign`."""
     contract = load_contract(request.workload, request.preset)
     if aa_pairs is not None:
         contract = contract.model_copy(update={"proof": contract.proof.model_copy(update={"aa_pairs": aa_pairs})})
@@ -125,13 +155,19 @@ def open_campaign(
         raise ContractError(f"workload.toml: [scope] editable = {list(contract.editable)} matches no committed file.")
     created = _created(request, _new_id(home), contract, mirror, launcher, mind)
     if request.resume:
-        begun = unfinished(home, mirror, contract)
+        begun = unfinished(home, mirror, contract, request.kind)
         require_same(begun, created, request.mind, request.candidates, request.hours)
         created = begun
-    parts = _Parts(home, request, contract, launcher, mirror, created, mind or mind_named(created.mind), tell)
-    paths = home.campaign(created.campaign)
+    # An evaluation asks no mind: the person had the idea.
+    chosen = mind or mind_named(created.mind if request.kind == "campaign" else "builtin")
+    return Prepared(home, request, contract, launcher, mirror, created, chosen, tell)
+
+
+def open_prepared(parts: Prepared, listen: Listen = silent) -> Opened:
+    """Make or take up the journal of what was prepared."""
+    paths = parts.paths
     with contextlib.ExitStack() as undo:
-        if not request.resume:
+        if not parts.request.resume:
             undo.callback(forget, paths)
             _make_folders(paths)
         writer = JournalWriter.open(paths.journal)
@@ -141,21 +177,7 @@ def open_campaign(
     return opened
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """What a campaign is made of before anything of it is written."""
-
-    home: Home
-    request: Request
-    contract: Contract
-    launcher: LocalLauncher
-    mirror: Mirror
-    created: CampaignCreated
-    mind: Mind
-    tell: Callable[[str], None]
-
-
-def _open(parts: _Parts, paths: CampaignPaths, writer: JournalWriter, listen: Listen) -> Opened:
+def _open(parts: Prepared, paths: CampaignPaths, writer: JournalWriter, listen: Listen) -> Opened:
     """Put the parts together over an open journal, and record that an engine takes it up."""
     contract, created, past = parts.contract, parts.created, writer.events
     steps = Steps(_Announcing(writer, listen(past)), past)
@@ -194,6 +216,13 @@ def forget(paths: CampaignPaths) -> None:
     """Remove every trace of a campaign that measured nothing."""
     for folder in (paths.root, paths.evaluator):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def measured(contract: Contract, kind: Kind) -> Contract:
+    """The contract as the evaluator is given it: an evaluation spends all its error probability on one verification."""
+    if kind == "campaign":
+        return contract
+    return contract.model_copy(update={"proof": contract.proof.model_copy(update={"max_verifications": 1})})
 
 
 def restrict(contract: Contract, missing: dict[str, str]) -> Contract:
@@ -254,6 +283,7 @@ def _created(
     host = {**host, "software": f"{host['software']}, torch {torch_version(python)}"}
     statistical = contract.invariants.weights == "statistical"
     weaker = statistical or not contract.invariants.validation
+    alone = request.kind == "evaluation"
     trust = "C" if launcher.trust_cap() == "C" else "B" if weaker else "A"
     return CampaignCreated(
         campaign=id,
@@ -264,9 +294,10 @@ def _created(
         contract=contract.model_dump(mode="json"),
         base_commit=mirror.base,
         preset=contract.preset,
-        mind=request.mind or (mind.name if mind is not None else "builtin"),
+        kind=request.kind,
+        mind="person" if alone else request.mind or (mind.name if mind is not None else "builtin"),
         seed=0,
-        max_candidates=request.candidates or contract.proof.max_candidates,
+        max_candidates=1 if alone else request.candidates or contract.proof.max_candidates,
         hours=request.hours,
         retry=request.retry,
         trust=trust,
@@ -276,8 +307,8 @@ def _created(
     )
 
 
-def _lab(parts: _Parts, paths: CampaignPaths, steps: Steps, events: list[Event], cancel: threading.Event) -> Lab:
-    contract, launcher, mirror = parts.contract, parts.launcher, parts.mirror
+def _lab(parts: Prepared, paths: CampaignPaths, steps: Steps, events: list[Event], cancel: threading.Event) -> Lab:
+    contract, launcher, mirror = measured(parts.contract, parts.request.kind), parts.launcher, parts.mirror
     python = Path(resolve_python(contract))
     original = CandidateFacts(id=ORIGINAL, commit=mirror.base, base=mirror.base, knobs=contract.defaults)
     runner = TrialRunner(contract, launcher, mirror, paths, python)
