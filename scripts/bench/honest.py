@@ -1,0 +1,145 @@
+"""Does the evaluator leave alone what changes nothing? Sixty patches without effect, through a real campaign.
+
+    scripts/bench/honest.py [--quick] [--json] [--patches N] [--home DIR]
+
+The bundled dense workload, its runs as short as in a quick campaign and the rules those of a full one: 20
+A/A pairs, screening batches, each promoted candidate verified alone. None may be adopted, none may be
+found `invalid`: the bands must let every harmless change through. Takes about 25 minutes on an idle
+machine; with --home it goes on where an interrupted one ended. --quick sends eight patches and stays
+near five minutes, since calibration alone takes three. How exact the bands are for honest
+optimisations and for cheats is the business of `bands.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from rsi_tui.app.plain import PlainLog
+from rsi_tui.journal.chain import read_events
+from rsi_tui.journal.events import CandidateBuilt, Screened, TrialFinished, VerdictReached
+from rsi_tui.locations import Home
+from rsi_tui.loop.engine import run
+from rsi_tui.loop.setup import Request, silent
+from rsi_tui.minds.builtin.mind import BuiltinMind
+from rsi_tui.minds.protocol import (
+    ChangeAnswer,
+    CloseDirection,
+    DirectionAnswer,
+    DirectorBrief,
+    EndSearch,
+    ExecutorBrief,
+    HypothesisAnswer,
+    SelectorBrief,
+)
+from scripts.bench.common import Figure, show
+from scripts.bench.no_ops import NoOp, no_ops
+
+WORKLOAD = Path(__file__).resolve().parents[2] / "workloads" / "dense_single"
+PRESET = """
+[preset.short.objective]
+steps = [10, 16]
+warmup = 3
+
+[preset.short.proof]
+aa_pairs = 20
+canaries = false
+leave_one_out = false
+max_candidates = 60
+"""
+"""full rules on short runs"""
+
+
+@dataclass
+class Scripted(BuiltinMind):
+    """A mind that proposes these patches, one a round, in one direction."""
+
+    patches: list[NoOp]
+    name: str = field(default="scripted", init=False)
+
+    def direct(self, brief: DirectorBrief) -> DirectionAnswer | EndSearch:
+        if brief.open_or_closed:
+            return EndSearch("every patch was tried")
+        return DirectionAnswer(
+            question="Does any of these patches matter?", layer="kernel", start_kind="original", start="original",
+            techniques=(), reason="the bench proposes them", expected_gain=0.05, budget=len(self.patches),
+            closing_rule="closed when every patch was tried",
+        )  # fmt: skip
+
+    def select(self, brief: SelectorBrief) -> HypothesisAnswer | CloseDirection:
+        number = brief.round - 1
+        if number >= len(self.patches):
+            return CloseDirection("every patch was tried")
+        return HypothesisAnswer(
+            parent="original", statement=f"Patch {number}, {self.patches[number].name}, makes a step 5 % faster.",
+            techniques=(), knobs={}, predicted_time=-0.05, predicted_memory=0.0, refuted_by="no effect in screening",
+            evidence=(str(number),),
+        )  # fmt: skip
+
+    def execute(self, brief: ExecutorBrief) -> ChangeAnswer:
+        patch = self.patches[int(brief.hypothesis.evidence[0])]
+        return ChangeAnswer(sources=patch.files)
+
+
+def repository(folder: Path) -> Path:
+    """The workload with the bench's preset, in a repository of its own."""
+    if folder.exists():
+        return folder
+    shutil.copytree(WORKLOAD, folder, ignore=shutil.ignore_patterns("__pycache__", "out"))
+    with (folder / "workload.toml").open("a") as file:
+        file.write(PRESET)
+    identity = ("-c", "user.name=bench", "-c", "user.email=bench@localhost")
+    for command in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-qm", "the dense workload"]):
+        subprocess.run(["git", *identity, *command], cwd=folder, check=True)
+    return folder
+
+
+def measure(folder: Path, patches: int, quiet: bool) -> list[Figure]:
+    workload = repository(folder / "dense")
+    home = Home(folder / "home")
+    sources = {path.name: path.read_text() for path in workload.glob("*.py")}
+    request = Request(workload, preset="short", candidates=patches, resume=any(home.root.glob("campaigns/*")))
+    ended = run(home, request, Scripted(no_ops(sources, patches)), silent if quiet else PlainLog)
+    bodies = [event.body for event in read_events(home.campaign(ended.campaign).journal)]
+    built = [body for body in bodies if isinstance(body, CandidateBuilt)]
+    screens = [result for body in bodies if isinstance(body, Screened) for result in body.results]
+    verdicts = Counter(body.verdict.verdict for body in bodies if isinstance(body, VerdictReached))
+    broken = [i.name for result in screens for i in result.invariants if i.status == "broken"]
+    runs = sum(isinstance(body, TrialFinished) for body in bodies)
+    invalid = verdicts["invalid"] + len(broken)
+    return [
+        Figure("patches without effect that were measured", len(built), f"of {patches}", "all", len(built) == patches),
+        Figure("adopted", verdicts["adopted"], f"of {patches}", "0", verdicts["adopted"] == 0),
+        Figure("invalid", invalid, f"of {patches}", "0", invalid == 0),
+        Figure("promoted by screening", sum(r.promoted for r in screens), f"of {patches}", "", None),
+        Figure("runs in all, calibration included", runs, "runs", "", None),
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--patches", type=int, default=60)
+    parser.add_argument("--home", type=Path, help="keep workload, home and journal here, and go on from them")
+    args = parser.parse_args()
+    patches = 8 if args.quick else args.patches
+    if args.home:
+        args.home.mkdir(parents=True, exist_ok=True)
+        found = measure(args.home, patches, args.json)
+    else:
+        with tempfile.TemporaryDirectory(prefix="rsi-honest-") as folder:
+            found = measure(Path(folder), patches, args.json)
+    return show("honest", found, args.json, ("left out: 52 of 60 patches",) if args.quick else ())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
