@@ -17,6 +17,7 @@ from rsi_tui.journal.facts import (
     ClaimFacts,
     DirectionFacts,
     Fact,
+    FindingFacts,
     HypothesisFacts,
     LessonFacts,
     NoiseFacts,
@@ -193,6 +194,8 @@ class CandidateRefused(Fact):
     reason: str
     attempt: str = ""
     """the patch as it was answered, for the next prompt"""
+    findings: tuple[FindingFacts, ...] = ()
+    """kind 'scope': each path and why it may not be changed"""
 
 
 class Reviewed(Fact):
@@ -227,12 +230,15 @@ class LeftOut(Fact):
     trials: tuple[str, ...] = ()
 
 
+CanaryKind = Literal["no-op", "slower"]
+
+
 class CanaryPlanted(Fact):
     """A change of the evaluator's own making that must never be adopted; its candidate is built like any other."""
 
     type: Literal["canary_planted"] = "canary_planted"
     candidate: str
-    kind: Literal["no-op", "slower"]
+    kind: CanaryKind
     forced: bool
     """taken through a verification of its own error probability, whatever screening says"""
 

@@ -176,8 +176,6 @@ class CampaignView:
     running_since: str = ""
     open_block: ev.BlockOpened | None = None
     void_blocks: dict[str, str] = field(default_factory=dict)
-    reviews: list[ReviewFacts] = field(default_factory=list)
-    """oldest first, also of changes of which no candidate came"""
     verdicts: list[VerdictFacts] = field(default_factory=list)
     """oldest first, also of changes of which no candidate came"""
     calibration_origin: str = ""
@@ -490,7 +488,6 @@ class CampaignView:
         self.canaries[body.candidate] = body
 
     def _on_reviewed(self, body: ev.Reviewed, at: str) -> None:
-        self.reviews.append(body.review)
         if known := self.known(body.review.candidate):
             known.review = body.review
 
