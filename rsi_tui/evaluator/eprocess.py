@@ -128,6 +128,11 @@ class EProcess:
         return math.exp(_mix(self._log_products, self._log_weights))
 
     @property
+    def highest(self) -> float:
+        """The e-value at its highest: what a ledger keeps, since reaching 1/alpha once is the proof."""
+        return math.exp(self._highest)
+
+    @property
     def reached(self) -> bool:
         """Proven: the process has been at 1/alpha or above."""
         return self._highest >= -math.log(self.alpha)

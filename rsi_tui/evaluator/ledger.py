@@ -5,8 +5,17 @@ the workload's whole life. A campaign splits its share evenly over its planned v
 candidate hands its share to the next (fallback procedure: Wiens and Dmitrienko, J. Biopharm. Stat. 2005).
 The probability that anything false is ever adopted on a workload is then at most `total`.
 
-Nothing is stored here: the journal holds (alpha, proven) of each verification, and `replay` restores
-the ledger from it.
+Revocation. A proof may be taken back later: a person vetoes the change, an exploit is found in it, a canary
+among the adopted shows that nothing can be trusted. Its share counts as spent from then on, and what it handed on
+is gone, so each later verification is judged again with the share it has without that: proven still when its
+e-value at its highest reaches 1/share, reopened (no longer proven) when it does not or was not kept. What a
+reopened one handed on is gone too, and so on down the line. Nothing is measured again for it: an e-process that
+has been at 1/share has been there whatever share it was run with. The shares after a revocation are those that
+the procedure would have given had the revoked one never been proven, and revoking never proves anything, so the
+family-wise error stays at most `alpha`. A reopened candidate may be verified again, with a share that is left.
+
+Nothing is stored here: the journal holds alpha, verdict and e-value of each verification and every revocation, and
+`replay` restores the ledger from them.
 """
 
 from __future__ import annotations
@@ -18,6 +27,9 @@ from rsi_tui.errors import GateError, JournalError
 
 LIFE = 0.01
 """family-wise error over the life of a workload"""
+
+Entry = tuple[float, bool] | tuple[float, bool, float | None] | int
+"""of a record: (alpha, proven[, e-value]) of a verification, or the number of one that was revoked then"""
 
 
 def campaign_alpha(ordinal: int, total: float = LIFE) -> float:
@@ -37,21 +49,27 @@ class AlphaLedger:
         self.alpha = alpha
         self.planned = planned
         self.settled: list[tuple[float, bool]] = []
-        """(alpha spent, proven) of each verification so far"""
+        """(share, proven) of each verification so far, as they stand after revocations"""
+        self._evalues: list[float | None] = []
         self._handed_on = 0.0
 
     @classmethod
-    def replay(cls, alpha: float, planned: int, settled: Iterable[tuple[float, bool]]) -> AlphaLedger:
-        """The ledger after these verifications; JournalError when the record spent what it had not."""
+    def replay(cls, alpha: float, planned: int, record: Iterable[Entry]) -> AlphaLedger:
+        """The ledger after these verifications and revocations; JournalError when the record spent what it had not."""
         ledger = cls(alpha, planned)
-        for number, (spent, proven) in enumerate(settled, 1):
+        for entry in record:
+            if isinstance(entry, int):
+                ledger.revoke(entry)
+                continue
+            spent, proven, *evalue = entry
             share = ledger._share
             if not math.isclose(spent, share, rel_tol=1e-9):
                 raise JournalError(
-                    f"verification {number} is recorded with alpha {spent:.3g}, the ledger gives it {share:.3g}: "
-                    "the record was changed or comes from another version of rsi; don't continue this campaign."
+                    f"verification {len(ledger.settled) + 1} is recorded with alpha {spent:.3g}, the ledger gives it "
+                    f"{share:.3g}: the record was changed or comes from another version of rsi; "
+                    "don't continue this campaign."
                 )
-            ledger.settle(proven)
+            ledger.settle(proven, *evalue)
         return ledger
 
     @property
@@ -69,11 +87,48 @@ class AlphaLedger:
             )
         return self._share
 
-    def settle(self, proven: bool) -> None:
-        """Close the verification that `next_alpha` was given to: its share is spent, or handed on when proven."""
+    def settle(self, proven: bool, evalue: float | None = None) -> None:
+        """Close the verification that `next_alpha` was given to: its share is spent, or handed on when proven.
+
+        `evalue` is its e-process at its highest. Without it nothing of it is left once its share shrinks.
+        """
         share = self.next_alpha()
         self.settled.append((share, proven))
+        self._evalues.append(evalue)
         self._handed_on = share if proven else 0.0
+
+    def rest_on(self, number: int) -> tuple[int, ...]:
+        """Numbers (from 1) of the verifications that would be reopened if `number` were revoked. Changes nothing.
+
+        Raises ValueError when there was no such verification.
+        """
+        trial = AlphaLedger(self.alpha, self.planned)
+        trial.settled, trial._evalues = list(self.settled), list(self._evalues)
+        return trial.revoke(number)
+
+    def revoke(self, number: int) -> tuple[int, ...]:
+        """Take back the proof of verification `number` (from 1): the numbers of those that are reopened with it.
+
+        One that is not proven, or not any more, has handed nothing on: nothing changes. Raises ValueError when there
+        was no such verification.
+        """
+        if not 1 <= number <= len(self.settled):
+            raise ValueError(f"there are verifications 1 to {len(self.settled)}, not {number}: none is revoked.")
+        before, self.settled, self._handed_on = self.settled, [], 0.0
+        reopened = []
+        for place, (had, was_proven) in enumerate(before, 1):
+            share = self._share
+            stands = was_proven and (math.isclose(share, had) or self._reached(place, share))
+            if was_proven and not stands and place != number:
+                reopened.append(place)
+            proven = stands and place != number
+            self.settled.append((share, proven))
+            self._handed_on = share if proven else 0.0
+        return tuple(reopened)
+
+    def _reached(self, place: int, share: float) -> bool:
+        evalue = self._evalues[place - 1]
+        return evalue is not None and evalue * share >= 1
 
     @property
     def _share(self) -> float:

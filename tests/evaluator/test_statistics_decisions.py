@@ -1,4 +1,4 @@
-"""Noise, screening, claim and ledger keep what their modules promise."""
+"""Noise, screening and claim keep what their modules promise."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsi_tui.errors import GateError, JournalError
 from rsi_tui.evaluator import claim, noise, screening
-from rsi_tui.evaluator.ledger import AlphaLedger, campaign_alpha
 
 
 def test_pair_scale_is_near_the_truth_and_not_below_it_on_average() -> None:
@@ -141,37 +139,3 @@ def test_slow_run_bound_is_clopper_pearson() -> None:
 def test_a_rare_disaster_shows_in_the_mean() -> None:
     assert claim.mean_total_ratio([0.9] * 9 + [3.0], [1.0] * 10) > 1
     assert claim.hodges_lehmann([math.log(0.9)] * 9 + [math.log(3.0)]).estimate > 1
-
-
-def test_all_campaigns_of_a_workload_together_stay_under_their_total() -> None:
-    assert campaign_alpha(1) == pytest.approx(0.00607927)
-    assert sum(campaign_alpha(k) for k in range(1, 5000)) < 0.01
-    assert campaign_alpha(1, total=0.05) == pytest.approx(5 * campaign_alpha(1))
-
-
-@given(st.integers(1, 30), st.lists(st.booleans(), max_size=40))
-def test_a_campaign_never_risks_more_than_its_alpha(planned: int, outcomes: list[bool]) -> None:
-    ledger = AlphaLedger(0.006, planned)
-    for proven in outcomes:
-        if not ledger.left:
-            break
-        ledger.settle(proven)
-    assert sum(alpha for alpha, proven in ledger.settled if not proven) <= 0.006 * (1 + 1e-9)
-    again = AlphaLedger.replay(0.006, planned, ledger.settled)
-    assert again.settled == ledger.settled and again.left == ledger.left
-
-
-def test_a_proven_candidate_hands_its_share_on() -> None:
-    ledger = AlphaLedger(0.004, 4)
-    shares = []
-    for proven in (True, True, False, False):
-        shares.append(ledger.next_alpha())
-        ledger.settle(proven)
-    assert shares == pytest.approx([0.001, 0.002, 0.003, 0.001])
-    with pytest.raises(GateError, match="max_verifications"):
-        ledger.next_alpha()
-
-
-def test_a_record_that_spent_what_it_had_not_is_refused() -> None:
-    with pytest.raises(JournalError, match="verification 2"):
-        AlphaLedger.replay(0.004, 4, [(0.001, False), (0.002, False)])
