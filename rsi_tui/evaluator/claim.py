@@ -2,13 +2,19 @@
 
 Pure functions of measured values. The interval is distribution-free under symmetry of the pairs' log
 ratios; it says nothing of rare disasters, which `mean_total_ratio` and `slow_run_bound` are for.
+
+Which members of the stack carry it: leave-one-out in blocks of one run of the stack and one of each 'stack without
+a member', in random order, with simultaneous intervals, and backward elimination one member at a time. Two members
+that do the same work look useless each, since the other one still does it; dropping one shows what the other is
+worth, dropping both would lose it. So each step drops one member at most, and the next needs fresh blocks of the
+smaller stack. Every round's intervals hold together for its members; only those of the last round are quoted.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy import special
@@ -43,6 +49,44 @@ def hodges_lehmann(log_ratios: Sequence[float], confidence: float = 0.99) -> Int
 def fewest_pairs(confidence: float) -> int:
     """Pairs without which no signed-rank interval of this confidence exists."""
     return math.ceil(1 - math.log2(1 - confidence))
+
+
+def fewest_blocks(members: int, family: float = 0.95) -> int:
+    """Blocks of leave-one-out without which no simultaneous intervals exist.
+
+    So few prove little: any one disturbed run leaves its member unproven. Among four members at CV 2 % with 2 % of
+    runs disturbed, 8 blocks prove one worth 5 % in 0.60 of cases and one worth 10 % in 0.86; 16 blocks in 0.94 and 0.97.
+    """
+    return fewest_pairs(_each(members, family))
+
+
+def simultaneous(
+    ratios: Mapping[str, Sequence[float]], members: int | None = None, family: float = 0.95
+) -> dict[str, Interval]:
+    """What each member is worth: time without it / time with it, intervals that hold for all with `family` at least.
+
+    `ratios` by member: log(time of the stack without it / time of the stack) of each block. `members` is how many
+    were asked when some have no times (the stack does not run without them); by default those in `ratios`.
+    Bonferroni over exact signed-rank intervals, which needs no independence: all of a block share the stack's run.
+    Raises ValueError when there are too few blocks, see `fewest_blocks`.
+    """
+    asked = len(ratios) if members is None else members
+    if asked < len(ratios):
+        raise ValueError(f"{len(ratios)} members have times, but {asked} are said to have been asked.")
+    return {name: hodges_lehmann([-log for log in logs], _each(asked, family)) for name, logs in ratios.items()}
+
+
+def eliminate(intervals: Mapping[str, Interval]) -> str:
+    """The member to drop next: of those whose interval does not lie above 1, the one worth least; '' for none."""
+    unproven = {name: interval.estimate for name, interval in intervals.items() if interval.low <= 1}
+    return min(unproven, key=unproven.__getitem__, default="")
+
+
+def _each(members: int, family: float) -> float:
+    """Confidence of one interval among `members` that hold together."""
+    if members < 1 or not 0 < family < 1:
+        raise ValueError(f"no simultaneous intervals for {members} members at {family}.")
+    return 1 - (1 - family) / members
 
 
 def slope(lengths: Sequence[float], walls: Sequence[float]) -> float:
