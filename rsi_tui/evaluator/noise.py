@@ -1,14 +1,16 @@
 """How noisy this machine is, from A/A pairs: two runs of one program, in an order drawn at random.
 
-Promises the scale that screening and verification use, and the smallest effect that a planned
-verification could prove. Holds no state and reads nothing. The scale decides power alone: no error
+Promises the scale that screening and verification use, how that scale follows the machine, how far the machine
+drifted, and the smallest effect that a planned verification could prove. Reads nothing. The scale decides power alone: no error
 rate depends on it being right (MEASUREMENT, sections 1 and 3).
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,6 +36,37 @@ def pair_scale(differences: Sequence[float]) -> float:
     Raises ValueError when there are fewer than four.
     """
     return max(SAFETY * _mad(differences[-RECENT:]), FLOOR)
+
+
+@dataclass(frozen=True)
+class MachineNoise:
+    """The noise of a machine as it is now: A/A differences of the calibration, then one of each later batch."""
+
+    differences: tuple[float, ...]
+    """log(first / second) of two runs of one program, oldest first; the last RECENT count"""
+
+    def followed_by(self, first: float, second: float) -> MachineNoise:
+        """With the two incumbent runs of a screening batch (scores in seconds, in the order run)."""
+        if not (first > 0 and second > 0 and math.isfinite(first / second)):
+            raise ValueError("incumbent scores must be positive and finite; a run without a time tells no noise.")
+        return MachineNoise((*self.differences, math.log(first / second))[-RECENT:])
+
+    @property
+    def scale(self) -> float:
+        """Pair scale now; ValueError when there are fewer than four differences."""
+        return pair_scale(self.differences)
+
+
+def drift(log_scores: Sequence[float]) -> float:
+    """Log change of the median score from the first half of these runs to the second; positive is slower.
+
+    Log scores of runs of one program, in the order run; with an odd number the middle run is in neither half.
+    Raises ValueError when there are fewer than two.
+    """
+    half = len(log_scores) // 2
+    if not half:
+        raise ValueError(f"a drift needs at least two runs, not {len(log_scores)}.")
+    return statistics.median(log_scores[-half:]) - statistics.median(log_scores[:half])
 
 
 def run_cv(pairs: Sequence[tuple[float, float]]) -> float:

@@ -37,6 +37,31 @@ def test_run_cv_is_that_of_a_single_run() -> None:
     assert noise.run_cv(pairs) == pytest.approx(0.02, rel=0.05)
 
 
+def test_the_scale_follows_a_machine_that_becomes_noisier() -> None:
+    rng = np.random.default_rng(9)
+    known = noise.MachineNoise(tuple(rng.normal(0, 0.02, 20)))
+    before = known.scale
+    for number in range(noise.RECENT):
+        known = known.followed_by(*np.exp(rng.normal(0, 0.06 / math.sqrt(2), 2)))
+        assert len(known.differences) == min(21 + number, noise.RECENT)
+    assert before < 0.035 < 0.05 < known.scale == noise.pair_scale(known.differences)
+
+
+@pytest.mark.parametrize("score", [0.0, -1.0, math.nan, math.inf])
+def test_a_run_without_a_time_tells_no_noise(score: float) -> None:
+    with pytest.raises(ValueError, match="positive"):
+        noise.MachineNoise((0.01,)).followed_by(1.0, score)
+
+
+def test_drift_is_the_change_between_halves_whatever_one_run_did() -> None:
+    early, late = [0.0, 0.01, -0.01, 0.9], [0.2, 0.21, 0.19, 0.2]
+    assert noise.drift([*early, *late]) == pytest.approx(0.195)
+    assert noise.drift([*early, 5.0, *late]) == pytest.approx(0.195)
+    assert noise.drift([0.1, 0.1]) == 0
+    with pytest.raises(ValueError, match="two runs"):
+        noise.drift([0.1])
+
+
 def test_smallest_provable_grows_with_noise_and_shrinks_with_alpha_spent() -> None:
     quiet = noise.smallest_provable(0.016, 0.01 / 40, 3, 8, 0.005)
     loud = noise.smallest_provable(0.033, 0.01 / 40, 3, 8, 0.005)
