@@ -47,7 +47,7 @@ class MachineNoise:
 
     def followed_by(self, first: float, second: float) -> MachineNoise:
         """With the two incumbent runs of a screening batch (scores in seconds, in the order run)."""
-        if not (first > 0 and second > 0 and math.isfinite(first / second)):
+        if not (0 < first < math.inf and 0 < second < math.inf):
             raise ValueError("incumbent scores must be positive and finite; a run without a time tells no noise.")
         return MachineNoise((*self.differences, math.log(first / second))[-RECENT:])
 
