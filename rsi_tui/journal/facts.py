@@ -105,7 +105,9 @@ class TrialFacts(Fact):
     score_s: float | None = None
     """step_s + (startup_s + teardown_s) / amortise_over"""
     peak_bytes: int | None = None
+    """of the GPU that is fullest where the contract asks for GPUs, else of the machine"""
     memory_source: str = "none"
+    """cgroup2, cgroup1: limited and measured; sampled, nvml: looked at now and then; none"""
     memory_limit_bytes: int | None = None
     """hard limit of this run where it was lower than the contract's, to prove a saving"""
     requested_bytes: int | None = None
@@ -368,7 +370,10 @@ class VerdictFacts(Fact):
     evalue: float | None = None
     """adopted when it reaches 1 / alpha"""
     speedup: Interval | None = None
-    """incumbent time / candidate time; an estimate within this verification, the claim has its own"""
+    """incumbent time / candidate time, an interval that holds whenever the verification stopped; None when its closed
+    blocks are too few to say anything. The claim has its own"""
+    log_ratio: float | None = None
+    """mean log ratio of candidate to incumbent over all its runs, an estimate alone; None without runs of both"""
     invariants: tuple[InvariantFacts, ...] = ()
     blocks: tuple[BlockFacts, ...] = ()
     peak_bytes: int | None = None
@@ -430,6 +435,8 @@ class ClaimFacts(Fact):
     attribution: tuple[AttributionFacts, ...] = ()
     proven: bool
     reasons: tuple[str, ...] = ()
+    refuted: str = ""
+    """what is wrong with the stack itself: a broken invariant, or a run of it that failed; '' when nothing is"""
     trials: tuple[str, ...] = ()
 
 

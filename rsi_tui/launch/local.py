@@ -28,6 +28,7 @@ from typing import Literal
 
 from rsi_tui.errors import SandboxError
 from rsi_tui.launch import plain, sandbox
+from rsi_tui.launch.gpu_memory import GpuMemory, open_gpu_memory
 from rsi_tui.launch.load import foreign_load, read_load
 from rsi_tui.launch.memory import Group, find_controllers, open_group
 from rsi_tui.launch.output import Output
@@ -68,7 +69,10 @@ class LocalLauncher:
             stack.callback(output.finish)
             tree = Tree(command, spec, group, env, cwd)
             stack.callback(tree.close)
-            watch = _Watch(tree, group, output, spec, cancel or threading.Event())
+            gpus = open_gpu_memory() if spec.gpus else None
+            if gpus is not None:
+                stack.callback(gpus.close)
+            watch = _Watch(tree, group, output, spec, cancel or threading.Event(), gpus)
             before = read_load()
             watch.until_gone()
             after = read_load()
@@ -88,7 +92,9 @@ class LocalLauncher:
             cpu_s=cpu_s,
             foreign_load=foreign_load(before, after, cpu_s),
             launcher_s=time.monotonic() - began - watch.wall_s,
-            flags=(*output.flags, *watch.flags),
+            flags=(*output.flags, *watch.flags, *group.flags, *(gpus.flags if gpus is not None else ())),
+            gpu_peak_bytes=gpus.peak() if gpus is not None else None,
+            gpu_memory_source=("nvml" if gpus is not None else "none") if spec.gpus else "",
         )
 
     def open_worker(self, spec: LaunchSpec) -> Worker:
@@ -158,6 +164,7 @@ class _Watch:
     output: Output
     spec: LaunchSpec
     cancel: threading.Event
+    gpus: GpuMemory | None = None
     killed_for: Killed = ""
     returncode: int = 0
     wall_s: float = 0.0
@@ -167,6 +174,7 @@ class _Watch:
     _started: float = 0.0
     _killed_at: float = 0.0
     _next_sample: float = 0.0
+    _next_gpu_sample: float = 0.0
     _next_disk: float = 0.0
     _disk_free: dict[Path, int] = field(default_factory=dict)
 
@@ -210,6 +218,9 @@ class _Watch:
             self._next_sample = now + self.group.interval_s
             if self.group.sample():
                 self._kill("memory")
+        if self.gpus is not None and now >= self._next_gpu_sample:
+            self._next_gpu_sample = now + self.gpus.interval_s
+            self.gpus.sample(self.group.pids())
         if not self._killed_at:
             self._enforce(now)
         elif now - self._killed_at > _GIVE_UP_S:

@@ -2,8 +2,8 @@
 
 `open_group` gives the best that this machine allows:
 
-- cgroup v2 (delegated, or root): memory.max with memory.swap.max = 0 and memory.oom.group;
-- cgroup v1 (writable for root, as a rule): memory.limit_in_bytes, memsw, swappiness 0;
+- cgroup v2 (delegated, or root): memory.max with memory.swap.max = 0, huge pages 0 and memory.oom.group;
+- cgroup v1 (writable for root, as a rule): memory.limit_in_bytes, memsw, swappiness 0, huge pages 0;
 - neither: anonymous + shared RSS of the tree, sampled; the launcher kills a tree that is over its
   limit. Marked `sampled`; not good enough for a memory claim, and the limit on processes is left to
   RLIMIT_NPROC.
@@ -15,7 +15,8 @@ reached at least mark - page cache - kernel memory, each of the two taken at its
 spikes of a millisecond, never counts page cache, and is short of the truth only by what the cache
 changed within one sample (some, when a short spike pushes the cache out). Without a mark that can be
 set back (v2 before Linux 6.12) samples alone count. A memory claim therefore is proven by running
-under the limit that is claimed.
+under the limit that is claimed. Where this machine has swap, or a pool of huge pages, and its controllers
+could not be told to leave it alone, the group says so (`flags`): such runs prove no saving.
 
 Groups are named rsi-ENGINE_PID-N; `reclaim` ends what a dead engine left behind.
 """
@@ -37,10 +38,15 @@ from rsi_tui.launch.spec import LaunchSpec
 
 _COUNTER = itertools.count(1)
 _KILL_WAIT_S = 10.0
+_MEMINFO, _HUGE_PAGES = Path("/proc/meminfo"), Path("/sys/kernel/mm/hugepages")
 _BATCH = 64 * os.sysconf("SC_PAGE_SIZE")
 """memory that the kernel may charge ahead of use, per CPU (MEMCG_CHARGE_BATCH)"""
 _OVERHEAD_PROCESSES = 2
 """bubblewrap and the first process of its namespace"""
+FLAG_UNHELD = "memory: "
+"""start of a flag that names memory which the limit of the run did not hold"""
+NO_SWAP_LIMIT = FLAG_UNHELD + "this machine has swap, and the controller could not keep the run out of it"
+NO_HUGE_LIMIT = FLAG_UNHELD + "this machine has a pool of huge pages, which the limit does not count"
 
 
 class Group(Protocol):
@@ -52,6 +58,11 @@ class Group(Protocol):
 
     interval_s: float
     """how often `sample` wants to be called"""
+    flags: tuple[str, ...]
+    """what of the limit could not be set here"""
+
+    def pids(self) -> set[int]:
+        """Processes of the tree that live now."""
 
     def attach(self, pid: int) -> None:
         """Take a process in; its children follow."""
@@ -99,7 +110,7 @@ def find_controllers() -> Controllers:
     parents: list[tuple[str, Path]] = []
     for fields in mounts:
         if fields[2] == "cgroup":
-            for name in {"memory", "pids", "cpuacct", "cpuset"} & set(fields[3].split(",")):
+            for name in {"memory", "pids", "cpuacct", "cpuset", "hugetlb"} & set(fields[3].split(",")):
                 if folder := _writable_v1(Path(fields[1]), own.get(name, "/")):
                     parents.append((name, folder))
     if any(name == "memory" for name, _ in parents):
@@ -145,7 +156,7 @@ def _delegated(mount: Path, own: str) -> Path | None:
 
 def _enables_memory(folder: Path) -> bool:
     control = folder / "cgroup.subtree_control"
-    wanted = {"memory", "pids", "cpuset"} & set(_text(folder / "cgroup.controllers").split())
+    wanted = {"memory", "pids", "cpuset", "hugetlb"} & set(_text(folder / "cgroup.controllers").split())
     for name in wanted - set(_text(control).split()):
         # Refused where the folder holds processes itself: then a parent must do.
         _write(control, f"+{name}")
@@ -179,6 +190,7 @@ class _Cgroup:
             folder.mkdir()
         self.folders = folders
         self.limit = spec.memory_limit_bytes
+        self.flags: tuple[str, ...] = ()
         self._peak: int | None = None
         self._noncache = (0, 0)
         self._slack = _BATCH * (len(spec.cores) or len(os.sched_getaffinity(0)))
@@ -204,23 +216,28 @@ class _Cgroup:
         near = self.limit and (mark is None or mark >= 0.9 * self.limit)
         return bool(near) and self.oom_killed()
 
+    def _hold(self, no_swap: bool, no_huge_pages: bool) -> None:
+        """Note what the limit, where there is one, could not be made to hold."""
+        holes = ((no_swap, _has_swap, NO_SWAP_LIMIT), (no_huge_pages, _has_huge_pages, NO_HUGE_LIMIT))
+        self.flags = tuple(flag for held, present, flag in holes if self.limit and not held and present())
+
     def kill(self) -> None:
         """SIGKILL to every member until none is left; new ones can't be made meanwhile."""
         self._stop_forks()
         until = time.monotonic() + _KILL_WAIT_S
-        while (pids := self._pids()) and time.monotonic() < until:
+        while (pids := self.pids()) and time.monotonic() < until:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.002)
 
     def remove(self) -> None:
-        if self._pids():
+        if self.pids():
             self.kill()
         for folder in set(self.folders.values()):
             remove_folder(folder)
 
-    def _pids(self) -> set[int]:
+    def pids(self) -> set[int]:
         found: set[int] = set()
         for folder in set(self.folders.values()):
             found.update(int(pid) for pid in _text(folder / "cgroup.procs").split())
@@ -252,8 +269,10 @@ class CgroupV1(_Cgroup):
         memory = self.folders["memory"]
         if self.limit:
             (memory / "memory.limit_in_bytes").write_text(str(self.limit))
-            _write(memory / "memory.memsw.limit_in_bytes", str(self.limit))
-            _write(memory / "memory.swappiness", "0")
+            counted = _write(memory / "memory.memsw.limit_in_bytes", str(self.limit))
+            # For its own limit v1 takes swappiness 0 strictly; a limit on memory and swap together does as well.
+            no_swap = _write(memory / "memory.swappiness", "0") or counted
+            self._hold(no_swap, _no_huge_pages(self.folders.get("hugetlb"), "hugetlb.*.limit_in_bytes"))
         if pids := self.folders.get("pids"):
             (pids / "pids.max").write_text(str(spec.max_processes + _OVERHEAD_PROCESSES))
         if cpuset := self.folders.get("cpuset"):
@@ -294,11 +313,10 @@ class CgroupV2(_Cgroup):
         super().__init__({"unified": self.folder}, spec)
         if self.limit:
             (self.folder / "memory.max").write_text(str(self.limit))
-            _write(self.folder / "memory.swap.max", "0")
+            no_swap = _write(self.folder / "memory.swap.max", "0")
+            self._hold(no_swap, _no_huge_pages(self.folder, "hugetlb.*.max"))
         _write(self.folder / "memory.oom.group", "1")
         _write(self.folder / "pids.max", str(spec.max_processes + _OVERHEAD_PROCESSES))
-        for hugetlb in self.folder.glob("hugetlb.*.max"):
-            _write(hugetlb, "0")
         if spec.cores:
             _write(self.folder / "cpuset.cpus", ",".join(map(str, spec.cores)))
         self._peak_fd = _open_mark(self.folder / "memory.peak")
@@ -427,7 +445,29 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _write(path: Path, value: str) -> None:
+def _write(path: Path, value: str) -> bool:
     """Write where the file exists and lets us; a missing control is a weaker guarantee, not a fault."""
-    with contextlib.suppress(OSError):
+    if not path.exists():
+        return False  # never to be created, where this is no control file
+    try:
         path.write_text(value)
+    except OSError:
+        return False
+    return True
+
+
+def _no_huge_pages(folder: Path | None, pattern: str) -> bool:
+    """Set every size's limit in this folder to zero; False when there is none, or one can't be set."""
+    limits = folder.glob(pattern) if folder is not None else ()
+    set_ = [_write(limit, "0") for limit in limits]
+    return bool(set_) and all(set_)
+
+
+def _has_swap() -> bool:
+    return any(line.startswith("SwapTotal:") and line.split()[1] != "0" for line in _text(_MEMINFO).splitlines())
+
+
+def _has_huge_pages() -> bool:
+    """Is there a pool that any user can map pages of, or may one grow?"""
+    names = ("nr_hugepages", "nr_overcommit_hugepages")
+    return any(_text(size / name) not in ("", "0") for size in _HUGE_PAGES.glob("hugepages-*") for name in names)

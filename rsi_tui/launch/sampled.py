@@ -19,8 +19,8 @@ from typing import Literal
 
 import psutil
 
-_PARTS = re.compile(r"^(?:RssAnon|RssShmem|VmSwap):\s+(\d+) kB$", re.MULTILINE)
-_PSS = re.compile(r"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB$", re.MULTILINE)
+_PARTS = re.compile(r"^(?:RssAnon|RssShmem|VmSwap|HugetlbPages):\s+(\d+) kB$", re.MULTILINE)
+_PSS = re.compile(r"^(?:Pss_Anon|Pss_Shmem|SwapPss|Private_Hugetlb|Shared_Hugetlb):\s+(\d+) kB$", re.MULTILINE)
 
 
 class SampledGroup:
@@ -28,6 +28,7 @@ class SampledGroup:
 
     source: Literal["sampled"] = "sampled"
     interval_s = 0.1
+    flags: tuple[str, ...] = ()
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit = limit_bytes
@@ -66,6 +67,9 @@ class SampledGroup:
 
     def remove(self) -> None:
         self.kill()
+
+    def pids(self) -> set[int]:
+        return set(self._members())
 
     def _members(self) -> list[int]:
         """Everything seen that still lives, and its descendants."""

@@ -78,3 +78,7 @@ class RawRun:
     launcher_s: float
     """time spent by the launcher outside the process's life: set-up and clean-up"""
     flags: tuple[str, ...] = field(default=())
+    gpu_peak_bytes: int | None = None
+    """highest memory of the tree on any one GPU; None when not to be had, or no GPU was asked for"""
+    gpu_memory_source: Literal["", "nvml", "none"] = ""
+    """'' when no GPU was asked for"""

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from rsi_tui.launch.memory import CgroupV2, Controllers, find_controllers, open_group, reclaim
+from rsi_tui.launch import memory
+from rsi_tui.launch.memory import (
+    NO_HUGE_LIMIT,
+    NO_SWAP_LIMIT,
+    CgroupV2,
+    Controllers,
+    find_controllers,
+    open_group,
+    reclaim,
+)
 from rsi_tui.launch.sampled import SampledGroup
 
 from .conftest import needs_cgroup, needs_sandbox, shell
@@ -44,7 +53,7 @@ def test_a_group_ends_all_that_is_in_it_and_goes():
     )
     group.attach(process.pid)
     process.stdin.close()
-    assert wait_until(lambda: len(group._pids()) == 4)
+    assert wait_until(lambda: len(group.pids()) == 4)
     group.remove()
     assert process.wait(2) == -signal.SIGKILL
     assert not any(folder.exists() for folder in group.folders.values())
@@ -184,3 +193,32 @@ def test_why_there_is_no_controller_is_said_with_a_mend(monkeypatch):
     found = find_controllers()
     assert found.kind == "none"
     assert "; " in found.why_not
+
+
+def test_a_limit_that_cannot_hold_swap_or_huge_pages_says_so(tmp_path, monkeypatch):
+    """A folder stands for a v2 group whose kernel lacks the controls for both, on a machine that has both."""
+    (tmp_path / "meminfo").write_text("MemTotal: 100 kB\nSwapTotal: 4096 kB\n")
+    pool = tmp_path / "hugepages" / "hugepages-2048kB"
+    pool.mkdir(parents=True)
+    (pool / "nr_hugepages").write_text("16\n")
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_HUGE_PAGES", tmp_path / "hugepages")
+    found = Controllers("cgroup2", (("unified", tmp_path),))
+    assert CgroupV2(found, "limited", shell("true", memory_limit_bytes=MIB)).flags == (NO_SWAP_LIMIT, NO_HUGE_LIMIT)
+    assert CgroupV2(found, "unlimited", shell("true")).flags == ()
+    (pool / "nr_hugepages").write_text("0\n")
+    (tmp_path / "meminfo").write_text("MemTotal: 100 kB\nSwapTotal: 0 kB\n")
+    assert CgroupV2(found, "nothing to hold", shell("true", memory_limit_bytes=MIB)).flags == ()
+
+
+@needs_cgroup
+def test_a_limit_on_this_machine_keeps_out_of_swap_and_huge_pages():
+    group = open_group(shell("true", memory_limit_bytes=100 * MIB))
+    try:
+        assert group.flags == ()
+        for folder in set(group.folders.values()):
+            written = [*folder.glob("memory.swappiness"), *folder.glob("memory.swap.max"), *folder.glob("hugetlb.*.max"),
+                       *folder.glob("hugetlb.*.limit_in_bytes")]  # fmt: skip
+            assert all(path.read_text().strip() == "0" for path in written)
+    finally:
+        group.remove()
