@@ -40,7 +40,7 @@ def test_a_real_gain_is_proven_through_drift_and_outliers(simulation: ModuleType
     for i in range(repeats):
         program = simulation.Program(-math.log1p(-gain))
         host = machine(simulation, 12, round(gain * 100), i)
-        scale = simulation.pair_scale(simulation.calibrate(host))
+        scale = simulation.calibrate(host).scale
         tried += 1
         found += simulation.verify(host, program, simulation.campaign_alpha(1) / 40, scale, -program.gain).adopted
     assert found / tried > least
@@ -51,3 +51,17 @@ def test_screening_and_verification_together_find_a_ten_percent_gain(simulation:
     adopted = [simulation.campaign(machine(simulation, 13, i), programs).adopted for i in range(60)]
     assert sum(0 in numbers for numbers in adopted) / 60 > 0.9
     assert all(numbers in ((), (0,)) for numbers in adopted)
+
+
+def test_a_candidate_that_is_three_times_slower_in_one_run_of_ten_is_hardly_ever_adopted(simulation: ModuleType) -> None:
+    gain = -math.log1p(-0.1)
+    adopted = {"in turn": 0, "at random": 0}
+    for how, program in {
+        "in turn": simulation.Program(gain, disaster_every=10), "at random": simulation.Program(gain, disaster_rate=0.1)
+    }.items():
+        for i in range(80):
+            host = machine(simulation, 14, i)
+            scale = simulation.calibrate(host).scale
+            adopted[how] += simulation.verify(host, program, simulation.campaign_alpha(1) / 40, scale, -gain).adopted
+    assert adopted["in turn"] == 0
+    assert adopted["at random"] <= 0.05 * 80
