@@ -32,7 +32,7 @@ def measured(seed: int, gain: float, blocks: int, arm_size: int = 3, cv: float =
 
 def test_the_truth_is_covered_however_the_verification_stops() -> None:
     missed = said = 0
-    for seed in range(150):
+    for seed in range(100):
         blocks, gain = measured(seed, 0.05, 8), 0.05
         process = EProcess(0.01, SCALE, 0.005, gain)
         seen: Blocks = []
@@ -45,8 +45,8 @@ def test_the_truth_is_covered_however_the_verification_stops() -> None:
         if interval is not None:
             said += 1
             missed += not interval.low <= math.exp(gain) <= interval.high
-    assert said > 100
-    assert missed <= 4, "P(more than 4 misses in 150 at 1 %) is 0.02"
+    assert said > 70
+    assert missed <= 4, "more than 4 misses of 100 at 1 % come up in 0.3 % of cases"
 
 
 @settings(max_examples=15, deadline=None)
