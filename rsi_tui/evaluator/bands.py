@@ -186,6 +186,11 @@ def judge(
     return (*layout, *first, *_masked_sizes(report, masked))
 
 
+def judge_layout(report: UpdateReport) -> tuple[InvariantFacts, ...]:
+    """Of a report only what holds whatever was learned: the same tensors, and as many updates."""
+    return _layout(report), _counters(report)
+
+
 def _fact(name: str, value: float, limit: float, how: str) -> InvariantFacts:
     held = math.isfinite(value) and value <= limit
     return InvariantFacts(

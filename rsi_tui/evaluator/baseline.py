@@ -17,6 +17,7 @@ from rsi_tui.evaluator.eprocess import choose_plan
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
 from rsi_tui.evaluator.noise import pair_scale, run_cv, smallest_provable
+from rsi_tui.evaluator.trajectories import calibrate_trajectories
 from rsi_tui.journal.events import Calibrated
 from rsi_tui.journal.facts import HOST_FAULTS, BandFacts, NoiseFacts
 
@@ -85,7 +86,17 @@ def _bands(lab: Lab, judge: CheckpointJudge) -> tuple[BandFacts, ...]:
     by_arm = [(judge.arms[trial], report) for trial, report in judge.reports.items()]
     harmless = [report for arm, report in by_arm if arm in ("harmless", "incumbent")]
     twins = [report for arm, report in by_arm if arm == "twin"]
-    return calibrate(harmless, twins, lab.contract)
+    return (*calibrate(harmless, twins, lab.contract), *_printed_bands(judge))
+
+
+def _printed_bands(judge: CheckpointJudge) -> tuple[BandFacts, ...]:
+    """The same for what the runs printed of each step."""
+    reference = judge.printed_by_reference
+    if reference is None:
+        return ()
+    harmless = [said for arm, said in judge.printed.values() if arm in ("harmless", "incumbent")]
+    twins = [said for arm, said in judge.printed.values() if arm == "twin"]
+    return calibrate_trajectories(reference, harmless, twins)
 
 
 def _noise(lab: Lab, pairs: list[tuple[float, float]], alpha: float) -> NoiseFacts:

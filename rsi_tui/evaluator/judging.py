@@ -1,7 +1,8 @@
 """Comparing the checkpoints of a block while it runs, and disposing of them as soon as they are compared.
 
 The reference is the block's first finished run of the incumbent (its declared warm-up where it has
-one); updates are taken against the block's run of zero steps. What was compared or validated is kept
+one); updates are taken against the block's run of zero steps. With the checkpoints goes what the runs
+printed of each step, against what the reference printed. What was compared or validated is kept
 in the vault, so that a resumed block does not need the files again. A fault that is not the
 candidate's is `trouble`, which voids the block; it never becomes a verdict.
 """
@@ -14,9 +15,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rsi_tui.errors import ContractError
-from rsi_tui.evaluator.bands import judge
+from rsi_tui.evaluator.bands import judge, judge_layout
 from rsi_tui.evaluator.compare import CompareError, UpdateReport
 from rsi_tui.evaluator.lab import Lab
+from rsi_tui.evaluator.trajectories import Trajectory, judge_trajectories, read_trajectory
 from rsi_tui.evaluator.trial import TrialResult
 from rsi_tui.evaluator.validation import HiddenValidation, ValidationError, judge_validation
 from rsi_tui.journal.facts import Arm, InvariantFacts, TrialFacts
@@ -34,6 +36,9 @@ class CheckpointJudge:
     """compare learned updates with the block's reference"""
     holdout: Literal["", "verify", "claim"] = ""
     """measure hidden validation loss on reference, twin and first candidate, on this hidden set"""
+    over_seeds: bool = False
+    """what was learned may differ: of the first candidate only the layout is compared with the reference's, and
+    the hidden losses, which one pair can't judge, are kept for whoever puts pairs together (`hidden_losses`)"""
     probe: bool = False
     """try the hidden validation once, on the reference: the baseline's own check of its contract"""
     initial: Path | None = None
@@ -47,6 +52,8 @@ class CheckpointJudge:
     """trial id -> checkpoint that waits for its references"""
     reports: dict[str, UpdateReport] = field(default_factory=dict)
     arms: dict[str, Arm] = field(default_factory=dict)
+    printed: dict[str, tuple[Arm, Trajectory]] = field(default_factory=dict)
+    """trial id -> its arm and what it printed of each step, in the order run"""
     trouble: str = ""
     """why something failed through no fault of the candidate; '' when nothing did"""
 
@@ -60,6 +67,11 @@ class CheckpointJudge:
         if not self.active or result.checkpoint is None or result.facts.outcome != "ok":
             self.lab.runner.discard(result.facts.id)
             return
+        if self.compare and result.facts.steps:
+            key = f"printed/{result.facts.id}"
+            found = read_trajectory(result.run.lines, self.lab.contract.launch.progress)
+            self.lab.keep(key, found.model_dump(mode="json"))
+            self.printed[result.facts.id] = (arm, found)
         self._place(result.facts.id, arm, result.checkpoint)
         self._flush()
 
@@ -71,6 +83,8 @@ class CheckpointJudge:
         """
         if not self.active or facts.outcome != "ok":
             return True
+        if (said := self.lab.vault.get(f"printed/{facts.id}")) is not None:
+            self.printed[facts.id] = (arm, Trajectory.model_validate(said))
         if (stored := self.lab.vault.get(f"compared/{facts.id}")) is not None:
             self._store(facts.id, arm, UpdateReport.model_validate(stored))
         path = self.lab.runner.checkpoint_of(facts.id)
@@ -84,15 +98,16 @@ class CheckpointJudge:
         """Judge every candidate's run that was compared, and the hidden validation; sets `trouble`."""
         twin = next((self.reports[trial] for trial, arm in self.arms.items() if arm == "twin"), None)
         found = {
-            trial: judge(report, self.lab.bands, self.lab.contract, twin=twin)
+            trial: (*judge(report, self.lab.bands, self.lab.contract, twin=twin), *self._trajectories(trial))
             for trial, report in self.reports.items()
             if self.arms[trial] == "candidate"
         }
         if self.probe:
             self._probe()
-        if self.holdout and (fact := self._validate(step)) is not None:
-            trial, value = fact
-            found[trial] = (*found.get(trial, ()), value)
+        known = self._validate(step) if self.holdout else None
+        if known is not None:
+            trial = known["trial"]
+            found[trial] = (*found.get(trial, ()), *(self._layout(trial) if self.over_seeds else _validation(known)))
         return found
 
     def dispose(self) -> None:
@@ -101,6 +116,25 @@ class CheckpointJudge:
         for path in (self.initial, self.reference, self.twin, self.kept, *waiting):
             if path is not None:
                 self.lab.runner.discard_file(path)
+
+    # --- what was printed
+
+    @property
+    def printed_by_reference(self) -> Trajectory | None:
+        """Of the block's reference: its first run of the incumbent."""
+        return self._printed_first("warmup", "incumbent")
+
+    def _printed_first(self, *arms: Arm) -> Trajectory | None:
+        return next((said for arm, said in self.printed.values() if arm in arms), None)
+
+    def _trajectories(self, trial: str) -> tuple[InvariantFacts, ...]:
+        """What a candidate's run printed; nothing where a record of an older version lacks it."""
+        reference = self.printed_by_reference
+        if reference is None or trial not in self.printed:
+            return ()
+        bf16 = self.lab.contract.invariants.precision == "bf16"
+        said = self.printed[trial][1]
+        return judge_trajectories(said, reference, self.lab.bands, self._printed_first("twin"), bf16)
 
     # --- learned updates
 
@@ -147,9 +181,9 @@ class CheckpointJudge:
 
     # --- hidden validation
 
-    def _validate(self, step: str) -> tuple[str, InvariantFacts] | None:
-        """(trial, fact) of the first candidate; measured once, kept in the vault."""
-        key = f"validated/{step}"
+    def _validate(self, step: str) -> dict[str, Any] | None:
+        """Hidden losses with the first candidate; measured once, kept in the vault. None when they can't be."""
+        key = _validated(step)
         known = self.lab.vault.get(key)
         if known is None:
             if self.reference is None or self.kept is None:
@@ -161,8 +195,20 @@ class CheckpointJudge:
                 self.trouble = f"the hidden validation of the incumbent failed: {error}"
                 return None
             self.lab.keep(key, known)
-        rounding = 0.0 if known["twin"] is None else abs(known["twin"] - known["incumbent"])
-        return known["trial"], judge_validation(known["candidate"], known["incumbent"], rounding)
+        return known
+
+    def _layout(self, trial: str) -> tuple[InvariantFacts, ...]:
+        """Layout and counters of a candidate's checkpoint against the reference's, whatever it learned."""
+        stored = self.lab.vault.get(f"compared/{trial}")
+        if stored is None and self.reference is not None and self.kept is not None:
+            try:
+                report = self.lab.comparer.compare(self.reference, self.reference, self.kept)
+            except CompareError as error:
+                self.trouble = f"the checkpoints could not be compared: {error}"
+                return ()
+            stored = report.model_dump(mode="json")
+            self.lab.keep(f"compared/{trial}", stored)
+        return judge_layout(UpdateReport.model_validate(stored)) if stored is not None else ()
 
     def _probe(self) -> None:
         """Raises ContractError when the validation does not work on the unchanged program."""
@@ -184,6 +230,21 @@ class CheckpointJudge:
             "twin": min(holdout.loss(self.twin), WORST) if self.twin is not None else None,
             "candidate": _candidate_loss(holdout, self.kept),
         }
+
+
+def hidden_losses(lab: Lab, step: str) -> tuple[float, float] | None:
+    """(incumbent's, candidate's) hidden loss that the block of a step measured; None when it measured none."""
+    known = lab.vault.get(_validated(step))
+    return (float(known["incumbent"]), float(known["candidate"])) if known is not None else None
+
+
+def _validated(step: str) -> str:
+    return f"validated/{step}"
+
+
+def _validation(known: dict[str, Any]) -> tuple[InvariantFacts, ...]:
+    rounding = 0.0 if known["twin"] is None else abs(known["twin"] - known["incumbent"])
+    return (judge_validation(known["candidate"], known["incumbent"], rounding),)
 
 
 def _candidate_loss(holdout: HiddenValidation, checkpoint: Path) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -13,6 +13,13 @@ from rsi_tui.journal.facts import CarryOverFacts, InvariantFacts, TrialFacts
 
 CONSTANT_EXCESS = 0.15
 """a start-up excess counts as the same at every length when it grows by less than this share of itself over them"""
+
+STATISTICAL = (
+    'the contract says weights = "statistical", which is trust level B: only the hidden loss over fresh seeds, the layout '
+    "of the checkpoint and the number of updates are compared. What learns something else of the same hidden loss, or "
+    "differs only after the lengths that were run, is not seen; nor are the trajectories of what the program prints"
+)
+"""what trust level B leaves open"""
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,27 @@ class Checked:
 def highest_peak(trials: Sequence[TrialFacts]) -> int | None:
     """Largest peak memory, bytes; None when none was measured."""
     return max((f.peak_bytes for f in trials if f.peak_bytes is not None), default=None)
+
+
+def smallest_peak(trials: Sequence[TrialFacts]) -> int | None:
+    """Smallest peak memory, bytes; None when none was measured."""
+    return min((f.peak_bytes for f in trials if f.peak_bytes is not None), default=None)
+
+
+def badness(fact: InvariantFacts) -> float:
+    """Broken is worst, then not covered, then the larger share of the limit."""
+    if fact.status != "held":
+        return math.inf if fact.status == "broken" else 1e9
+    return (fact.value or 0.0) / fact.limit if fact.limit else fact.value or 0.0
+
+
+def worst_of(facts: Iterable[InvariantFacts]) -> tuple[InvariantFacts, ...]:
+    """Of each invariant the worst of all runs, in the order of their first appearance."""
+    worst: dict[str, InvariantFacts] = {}
+    for fact in facts:
+        if fact.name not in worst or badness(fact) > badness(worst[fact.name]):
+            worst[fact.name] = fact
+    return tuple(worst.values())
 
 
 def scores(trials: Sequence[TrialFacts]) -> list[float]:
@@ -101,8 +129,8 @@ def gaps(lab: Lab, trials: Sequence[TrialFacts]) -> tuple[InvariantFacts, ...]:
     if not lab.holdouts:
         found.append(("hidden validation loss", "the contract names no validation"))
     if not lab.compares:
-        found.append(("learned update", 'the contract says weights = "statistical"'))
-    if any(f.memory_source in ("sampled", "none") for f in trials):
+        found.append(("learned update", STATISTICAL))
+    if any(f.memory_source in ("sampled", "none", "nvml") for f in trials):
         found.append(("peak memory", "sampled, not measured by a controller: short spikes are not seen"))
     return tuple(
         InvariantFacts(name=name, status="not_covered", value=None, limit=None, how=how) for name, how in found

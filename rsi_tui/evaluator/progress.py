@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rsi_tui.launch.spec import Line
@@ -107,17 +107,20 @@ def _mark(match: re.Match[str], at_s: float) -> StepMark | None:
     return StepMark(step, at_s, _number(groups.get("loss") or ""))
 
 
-def read_progress(lines: Sequence[Line], pattern: str) -> Progress:
-    """The progress marks in a run's output; at most one for each piece between carriage returns."""
+def matches(lines: Sequence[Line], pattern: str) -> Iterator[tuple[re.Match[str], StepMark]]:
+    """Every progress line with its mark; at most one for each piece between carriage returns."""
     search = re.compile(pattern).search
-    marks = []
     for line in lines:
         for piece in plain(line.text[:MAX_LINE]).split("\r"):
             match = search(piece)
             mark = _mark(match, line.at_s) if match else None
-            if mark is not None:
-                marks.append(mark)
-    return Progress(tuple(marks))
+            if match is not None and mark is not None:
+                yield match, mark
+
+
+def read_progress(lines: Sequence[Line], pattern: str) -> Progress:
+    """The progress marks in a run's output."""
+    return Progress(tuple(mark for _, mark in matches(lines, pattern)))
 
 
 def _order_flags(progress: Progress) -> list[str]:
