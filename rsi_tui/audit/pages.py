@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 
 from rsi_tui.audit import words
-from rsi_tui.audit.report import result_word, why
+from rsi_tui.audit.report import contents, result_word, whole_contents, why
 from rsi_tui.errors import UsageError
 from rsi_tui.journal.facts import ORIGINAL, ReviewFacts, ScreenFacts, TrialFacts, VerdictFacts
 from rsi_tui.journal.view import CampaignView, CandidateView, DirectionView, RoundView, campaign_summary
@@ -75,16 +76,18 @@ def unknown(name: str, known: list[str], where: str) -> str:
 
 def campaign_page(view: CampaignView) -> Page:
     """State, proof, directions and cost of a campaign."""
+    loops = tuple(line for d in view.directions.values() for line in _direction_lines(view, d)) or ("none yet",)
+    own = _cleaned([f"{known.hypothesis.id}: {known.hypothesis.statement} | {round_words(view, known)}" for known in view.rounds.values()])
     sections = [
         Section("State", tuple(_state_lines(view))),
-        Section("Directions", tuple(line for d in view.directions.values() for line in _direction_lines(view, d)) or ("none yet",)),
+        Section("Change", own) if view.is_evaluation else Section("Directions", loops),
     ]
     if view.bundles:
         sections.append(Section("Bundles", tuple(candidate_line(view, c) for c in view.bundles)))
     if failures := view.failures():
         lines = tuple(words.one_line(f"{f.about}: {f.kind}: {f.detail or f.cause}") for f in failures)
         sections.append(Section("Failed and refused", lines))
-    return Page(f"{view.workload} · campaign {view.id}", tuple(sections), campaign_summary(view))
+    return Page(f"{view.workload} · {view.kind} {view.id}", tuple(sections), campaign_summary(view))
 
 
 def _state_lines(view: CampaignView) -> list[str]:
@@ -93,7 +96,7 @@ def _state_lines(view: CampaignView) -> list[str]:
         f"speed-up: {speedup_words(view) or ('nothing proven yet' if not view.over else 'nothing was proven')}",
     ]
     if best := view.best():
-        lines.append(f"adopted: {best.id} ({words.contents(best.facts.techniques, view.changed_knobs(best.id))})")
+        lines.append(f"adopted: {best.id} ({whole_contents(view, best)})")
     lines.append(cost_words(view))
     if view.noise:
         lines.append(noise_words(view))
@@ -126,7 +129,8 @@ def cost_words(view: CampaignView) -> str:
     runs = words.plural(len(view.trials) + len(view.sealed), "run")
     bundles = len(view.bundles)
     joined = f" and {words.plural(bundles, 'bundle')}" if bundles else ""
-    return f"{len(view.candidates) - bundles}{of} candidates{joined}, {runs}{f' ({failed} not ok)' if failed else ''}, {words.duration(view.trial_seconds)} of trial time"
+    searched = "" if view.is_evaluation else f"{len(view.candidates) - bundles}{of} candidates{joined}, "
+    return f"{searched}{runs}{f' ({failed} not ok)' if failed else ''}, {words.duration(view.trial_seconds)} of trial time"
 
 
 def noise_words(view: CampaignView) -> str:
@@ -134,6 +138,21 @@ def noise_words(view: CampaignView) -> str:
     if view.noise is None:
         return ""
     return f"noise: a run varies by {words.percent(view.noise.run_cv)}; smallest provable gain {words.percent(view.noise.smallest_provable)}"
+
+
+def origin_words(view: CampaignView) -> str:
+    """Where noise and bands were measured, where not here: ', measured 2 h 5 min before in 20261130-1; ...'; '' else."""
+    known = view.calibrated
+    if known is None or not known.origin:
+        return ""
+    age = (datetime.fromisoformat(view.started_at) - datetime.fromisoformat(known.measured_at)).total_seconds()
+    return f", measured {words.duration(max(0.0, age))} before in {known.origin}; fresh pairs of runs agree"
+
+
+def _predicted(view: CampaignView, candidate: CandidateView) -> str:
+    """' (predicted -1.6 %)'; '' where nobody predicted."""
+    known = view.rounds.get(candidate.hypothesis)
+    return f" (predicted {words.change(known.hypothesis.predicted_time)})" if known and not view.is_evaluation else ""
 
 
 def round_words(view: CampaignView, known: RoundView) -> str:
@@ -160,9 +179,7 @@ def outcome_words(view: CampaignView, candidate: CandidateView) -> str:
     if candidate.verdict is not None and candidate.verdict.verdict == "adopted" and candidate.verdict.speedup is not None:
         return f"{word}: {words.about(candidate.verdict.speedup.estimate)} in verification"
     if candidate.verdict is None and candidate.screen is not None and candidate.screen.log_ratio is not None:
-        known = view.rounds.get(candidate.hypothesis)
-        predicted = f" (predicted {words.change(known.hypothesis.predicted_time)})" if known else ""
-        return f"{word}: {words.change(candidate.screen.log_ratio)} step time{predicted}"
+        return f"{word}: {words.change(candidate.screen.log_ratio)} step time{_predicted(view, candidate)}"
     reason = why(candidate)
     return f"{word}: {reason}" if reason else word
 
@@ -171,9 +188,7 @@ def brief_words(view: CampaignView, candidate: CandidateView) -> str:
     """`outcome_words` where there is little room: 'dropped, +0.9 % (predicted -1.6 %)'."""
     if candidate.verdict is not None or candidate.screen is None or candidate.screen.log_ratio is None:
         return outcome_words(view, candidate)
-    known = view.rounds.get(candidate.hypothesis)
-    predicted = f" (predicted {words.change(known.hypothesis.predicted_time)})" if known else ""
-    return f"{result_word(candidate)}, {words.change(candidate.screen.log_ratio)}{predicted}"
+    return f"{result_word(candidate)}, {words.change(candidate.screen.log_ratio)}{_predicted(view, candidate)}"
 
 
 def candidate_line(view: CampaignView, candidate: CandidateView) -> str:
@@ -187,7 +202,7 @@ def change_words(view: CampaignView, candidate: CandidateView) -> str:
     base = "" if parent == ORIGINAL else f" on top of {parent}"
     if candidate.is_bundle:
         return f"bundle of {', '.join(candidate.facts.members)}{base}"
-    return words.contents(*view.own_change(candidate.id)) + base
+    return contents(view, candidate.id) + base
 
 
 def _direction_lines(view: CampaignView, known: DirectionView) -> list[str]:
@@ -263,16 +278,20 @@ def _prediction(known: CandidateView, round_: RoundView | None) -> list[str]:
     """Prediction against outcome."""
     if round_ is None or known.screen is None or known.screen.log_ratio is None:
         return []
+    if not round_.hypothesis.direction:  # a person's own change, of which nobody predicted anything
+        return [f"screened {words.change(known.screen.log_ratio)} (an estimate, not a proof)"]
     predicted = words.change(round_.hypothesis.predicted_time)
     return [f"predicted {predicted} step time, screened {words.change(known.screen.log_ratio)} (an estimate, not a proof)"]
 
 
 def _hypothesis(known: RoundView) -> Section:
     facts = known.hypothesis
-    lines = [
-        f"{facts.id} in {facts.direction}, round {facts.round}: {facts.statement}",
-        f"predicted: {words.change(facts.predicted_time)} step time, {words.change(facts.predicted_memory)} peak memory",
-    ]
+    lines = [f"{facts.id}: {facts.statement}"]
+    if facts.direction:
+        lines = [
+            f"{facts.id} in {facts.direction}, round {facts.round}: {facts.statement}",
+            f"predicted: {words.change(facts.predicted_time)} step time, {words.change(facts.predicted_memory)} peak memory",
+        ]
     if facts.refuted_by:
         lines.append(f"refuted by: {facts.refuted_by}")
     if facts.evidence:
@@ -304,14 +323,26 @@ def _screen_lines(screen: ScreenFacts) -> tuple[str, ...]:
 def _verdict_lines(verdict: VerdictFacts) -> tuple[str, ...]:
     lines = [f"{verdict.verdict.replace('_', ' ')}: {'; '.join(verdict.reasons)}"]
     if verdict.speedup:
-        lines.append(f"{words.about(verdict.speedup.estimate)} than {verdict.incumbent}: the estimate of these runs, which has no interval")
+        lines.append(f"{words.interval(verdict.speedup)} than {verdict.incumbent}; the interval allows for the early stop")
     if verdict.evalue is not None and verdict.alpha > 0:
         lines.append(f"e-value {verdict.evalue:.4g}, {1 / verdict.alpha:.4g} needed, over {words.plural(len(verdict.blocks), 'block')}")
     if verdict.runs_needed:
         lines.append(f"runs still needed: {verdict.runs_needed}")
     if verdict.peak_bytes is not None:
         lines.append(f"peak memory {words.size(verdict.incumbent_peak_bytes)} -> {words.size(verdict.peak_bytes)}")
-    return _cleaned(lines + [words.invariant(i) for i in verdict.invariants])
+    return _cleaned(lines + _further_lines(verdict) + [words.invariant(i) for i in verdict.invariants])
+
+
+def _further_lines(verdict: VerdictFacts) -> list[str]:
+    """What was looked at besides the gain: order effects, very slow runs, a memory saving."""
+    lines = []
+    if (carried := verdict.carry_over) is not None and carried.visible:
+        lines.append(f"order effect: runs of {verdict.incumbent} are {words.change(carried.log_ratio)} after a run of this one")
+    if verdict.slow_run_bound is not None:
+        lines.append(f"runs that take twice the usual time: at most {words.percent(verdict.slow_run_bound)} (upper 95 % bound)")
+    if verdict.memory is not None:
+        lines.append(f"memory saving: {verdict.memory.reason}")
+    return lines
 
 
 def _setting_lines(view: CampaignView, known: CandidateView) -> list[str]:
@@ -382,13 +413,15 @@ def why_page(view: CampaignView, name: str) -> Page:
         data = _candidate_data(view, candidate, round_)
     about = {candidate.direction if candidate else "", round_.hypothesis.id if round_ else "", round_.hypothesis.direction if round_ else ""} - {""}
     data["retrieved"] = [{"for": r.before, **r.event.model_dump(mode="json", exclude={"type"})} for r in view.retrievals if r.before in about]
-    title = candidate.id if candidate else name
+    title = candidate.id if candidate else name or (round_.hypothesis.id if round_ else "")
     return Page(f"Why {title}", tuple(s for s in steps if s is not None), data)
 
 
 def _find(view: CampaignView, name: str) -> tuple[CandidateView | None, RoundView | None]:
     if name in ("", view.id):
-        best = view.best()
+        best = view.best() or (next(iter(view.candidates.values()), None) if view.is_evaluation else None)
+        if best is None and view.is_evaluation and view.rounds:
+            return None, next(iter(view.rounds.values()))
         if best is None:
             raise UsageError(f"campaign {view.id} has adopted nothing; name a candidate or hypothesis, `rsi show {view.id}` lists them.")
         return best, view.rounds.get(best.hypothesis)

@@ -393,8 +393,8 @@ def log_ratio(known: CandidateView) -> float | None:
     """Log of time against the incumbent from the best evidence: the verification, else screening; None when it failed."""
     if known.verdict is not None and known.verdict.verdict == "failed":
         return None
-    if known.verdict is not None and known.verdict.speedup is not None:
-        return -math.log(known.verdict.speedup.estimate)
+    if known.verdict is not None and known.verdict.log_ratio is not None:
+        return known.verdict.log_ratio
     return known.screen.log_ratio if known.screen else None
 
 

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from rsi_tui.journal.events import CanaryKind, Revoked
 from rsi_tui.journal.facts import (
     ORIGINAL,
     CandidateFacts,
@@ -31,6 +32,12 @@ class Memory:
     """by candidate id; bundles included"""
     refusals: dict[str, str] = field(default_factory=dict)
     """by direction: the last refusal in it"""
+    canaries: list[tuple[CanaryKind, CandidateFacts | None]] = field(default_factory=list)
+    """planted by the evaluator's side, in order, None where the program has no place for one; no mind sees them"""
+    refuted: set[str] = field(default_factory=set)
+    """candidates whose adoption was taken back: nothing is built on them"""
+    verified: list[str] = field(default_factory=list)
+    """candidates in the order in which the ledger gave them their error probability"""
     hypotheses: int = 0
     candidates: int = 0
     """ids given out, bundles included"""
@@ -50,7 +57,12 @@ class Memory:
         return self.candidate(candidate.parent or ORIGINAL)
 
     def knows(self, id: str) -> bool:
-        return id == ORIGINAL or id in self.attempts
+        """May something be built on it?"""
+        return id == ORIGINAL or (id in self.attempts and id not in self.refuted)
+
+    def made_of(self, id: str) -> set[str]:
+        """Candidates whose code is in one, itself included."""
+        return made_of(id, {known: attempt.candidate for known, attempt in self.attempts.items()})
 
     def reproduces(self, direction: str) -> bool:
         """Does the direction ask whether a proven change of the past holds here?"""
@@ -84,11 +96,27 @@ class Memory:
         self._judged = [*(id for id in self._judged if id != verdict.candidate), verdict.candidate]
         self.attempts[verdict.candidate] = replace(self.attempts[verdict.candidate], verdict=verdict)
 
+    def revoke(self, revoked: Revoked) -> None:
+        """Take an adoption back: it is not proven, and what rested on it is open again."""
+        self.refuted.add(revoked.candidate)
+        attempt = self.attempts[revoked.candidate]
+        if attempt.verdict is not None:
+            reasons = (f"taken back by {revoked.who}: {revoked.reason}",)
+            changed = attempt.verdict.model_copy(update={"verdict": "not_proven", "reasons": reasons})
+            self.attempts[revoked.candidate] = replace(attempt, verdict=changed)
+        for id in revoked.reopened:
+            self.attempts[id] = replace(self.attempts[id], verdict=None)
+
+    @property
+    def adopted(self) -> list[Attempt]:
+        """What is adopted, in the order of verdicts."""
+        return [a for id in self._judged if (a := self.attempts[id]).verdict and a.verdict.verdict == "adopted"]
+
     @property
     def best(self) -> CandidateFacts:
         """The candidate adopted last, each being proven against the best before it; the original while there is none."""
-        adopted = [id for id in self._judged if (v := self.attempts[id].verdict) and v.verdict == "adopted"]
-        return self.attempts[adopted[-1]].candidate if adopted else self.original
+        adopted = self.adopted
+        return adopted[-1].candidate if adopted else self.original
 
     @property
     def promoted(self) -> list[Attempt]:
@@ -103,8 +131,8 @@ class Memory:
         attempt = self.attempts[id]
         if attempt.screen is not None and attempt.screen.log_ratio is not None:
             return attempt.screen.incumbent, attempt.screen.log_ratio
-        if attempt.verdict is not None and attempt.verdict.speedup is not None:
-            return attempt.verdict.incumbent, -math.log(attempt.verdict.speedup.estimate)
+        if attempt.verdict is not None and attempt.verdict.log_ratio is not None:
+            return attempt.verdict.incumbent, attempt.verdict.log_ratio
         return None
 
     def log_time(self, id: str) -> float | None:
@@ -121,7 +149,7 @@ class Memory:
         for id, attempt in self.attempts.items():
             time = self.log_time(id)
             broken = attempt.verdict is not None and attempt.verdict.verdict in ("invalid", "off_direction", "failed")
-            if time is not None and not broken:
+            if time is not None and not broken and not self.made_of(id) & self.refuted:
                 standings.append(Standing(attempt.candidate, time, self._peak_bytes(attempt)))
         found = [self.original, self.best, *(s.candidate for s in frontier(standings))]
         return tuple({candidate.id: candidate for candidate in found}.values())
@@ -136,3 +164,15 @@ class Memory:
 
     def within(self, direction: str) -> tuple[Attempt, ...]:
         return tuple(a for a in self.attempts.values() if a.direction == direction)
+
+
+def made_of(id: str, candidates: Mapping[str, CandidateFacts]) -> set[str]:
+    """A candidate, its line of parents, and the members of joins among them: all whose code is in it."""
+    found: set[str] = set()
+    waiting = [id]
+    while waiting:
+        current = waiting.pop()
+        if current in candidates and current not in found:
+            found.add(current)
+            waiting += [candidates[current].parent or ORIGINAL, *candidates[current].members]
+    return found

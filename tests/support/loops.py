@@ -110,8 +110,9 @@ class Oracle:
         ))).results  # fmt: skip
 
     def verify(
-        self, step: str, candidate: CandidateFacts, incumbent: CandidateFacts, alpha: float, predicted_gain: float
-    ) -> VerdictFacts:
+        self, step: str, candidate: CandidateFacts, incumbent: CandidateFacts, alpha: float, predicted_gain: float,
+        *, early_look: bool = True,
+    ) -> VerdictFacts:  # fmt: skip
         self.during("verify")
         if self.steps.find(step) is None:
             self.verified.append((candidate.id, incumbent.id))
@@ -119,7 +120,7 @@ class Oracle:
         facts = VerdictFacts(
             candidate=candidate.id, incumbent=incumbent.id, verdict=self.verdict(candidate), reasons=("told",), alpha=alpha,
             speedup=Interval(estimate=faster, low=faster - 0.01, high=faster + 0.01, confidence=0.99),
-            peak_bytes=100, incumbent_peak_bytes=100,
+            log_ratio=self.effect(candidate), peak_bytes=100, incumbent_peak_bytes=100,
         )  # fmt: skip
         return self.steps.once(step, VerdictReached, lambda: VerdictReached(verdict=facts)).verdict
 

@@ -330,7 +330,7 @@ def _verification(proven: bool) -> Iterator[Fact]:
             candidate="c6", incumbent=ORIGINAL, verdict="adopted" if proven else "not_proven",
             reasons=("the e-value reached 1 / alpha",) if proven else ("the e-value stayed under 1 / alpha",),
             alpha=0.0005, evalue=2411.0 if proven else 3.1,
-            speedup=Interval(estimate=1.934, low=1.79, high=2.07, confidence=0.99),
+            speedup=Interval(estimate=1.934, low=1.79, high=2.07, confidence=0.99), log_ratio=-math.log(1.934),
             invariants=_invariants(), blocks=(block,), peak_bytes=640 * 2**20, incumbent_peak_bytes=700 * 2**20,
             mean_total_ratio=0.55, seconds=38.0,
         )
