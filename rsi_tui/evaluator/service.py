@@ -15,6 +15,7 @@ from rsi_tui.errors import ContractError
 from rsi_tui.evaluator.baseline import calibrate_baseline
 from rsi_tui.evaluator.blocks import MAX_ATTEMPTS
 from rsi_tui.evaluator.lab import Interrupted, Lab
+from rsi_tui.evaluator.leave_one_out import Part, leave_one_out
 from rsi_tui.evaluator.profiling.profile import run_profile
 from rsi_tui.evaluator.prove import prove
 from rsi_tui.evaluator.recheck import Known, recheck
@@ -23,7 +24,7 @@ from rsi_tui.evaluator.slower import judge_slower
 from rsi_tui.evaluator.trial import TrialRequest
 from rsi_tui.evaluator.verify import verify
 from rsi_tui.journal.chain import now_utc
-from rsi_tui.journal.events import Calibrated, Profiled, SecretsRevealed, TrialFinished, TrialStarted
+from rsi_tui.journal.events import Calibrated, LeftOut, Profiled, SecretsRevealed, TrialFinished, TrialStarted
 from rsi_tui.journal.facts import (
     HOST_FAULTS,
     AttributionFacts,
@@ -36,7 +37,7 @@ from rsi_tui.journal.facts import (
 )
 from rsi_tui.launch.lease import host_lease
 
-__all__ = ["Evaluator", "Interrupted"]
+__all__ = ["Evaluator", "Interrupted", "Part"]
 
 
 class Evaluator:
@@ -142,10 +143,20 @@ class Evaluator:
         return screen(self._lab, step, candidates, incumbent).results
 
     def verify(
-        self, step: str, candidate: CandidateFacts, incumbent: CandidateFacts, alpha: float, predicted_gain: float
+        self,
+        step: str,
+        candidate: CandidateFacts,
+        incumbent: CandidateFacts,
+        alpha: float,
+        predicted_gain: float,
+        *,
+        early_look: bool = True,
     ) -> VerdictFacts:
-        """The verdict on a candidate, with the error probability it may spend."""
-        return verify(self._lab, step, candidate, incumbent, alpha, predicted_gain)
+        """The verdict on a candidate, with the error probability it may spend.
+
+        Without the `early_look` the first block is run to its end however hopeless it is.
+        """
+        return verify(self._lab, step, candidate, incumbent, alpha, predicted_gain, early_look=early_look)
 
     def claim(self, step: str, stack: CandidateFacts, attribution: tuple[AttributionFacts, ...]) -> ClaimFacts:
         """The stack against the original, on fresh pairs."""
@@ -154,6 +165,10 @@ class Evaluator:
     def machine_lent(self) -> contextlib.AbstractContextManager[None]:
         """Within it, other campaigns may measure on this machine even if a block of ours is open."""
         return self._lab.lease.lent() if self._lab.lease is not None else contextlib.nullcontext()
+
+    def leave_one_out(self, step: str, stack: CandidateFacts, parts: Sequence[Part], *, last: bool) -> LeftOut:
+        """What each change of a stack contributes, and which one to leave out; nothing is left out in the `last` round."""
+        return leave_one_out(self._lab, step, stack, parts, last=last)
 
     def reveal(self) -> None:
         """Publish the values behind the commitments; the campaign has ended."""

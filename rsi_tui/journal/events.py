@@ -227,6 +227,8 @@ class LeftOut(Fact):
     parts: tuple[AttributionFacts, ...]
     dropped: str
     """name of the change that is left out of the next stack; '' when none is"""
+    trouble: str = ""
+    """why nothing was learned, by a fault of the host or of the stack itself; '' when something was"""
     trials: tuple[str, ...] = ()
 
 

@@ -3,7 +3,8 @@
 A campaign is ordinary code that calls `once("d1/r2/hypothesis", make)`. On the first pass `make`
 runs and its body is flushed to the journal before it is returned; after a crash the same code runs
 from the top and finds what was decided, so a resumed campaign continues from its record instead of
-recomputing it.
+recomputing it. What people ask for comes at any time and is no step of that code: it is acted on only when
+the code has caught up with its record (`live`), under the name of the place where it was acted on.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from rsi_tui.errors import JournalError
-from rsi_tui.journal.events import Event
+from rsi_tui.journal.events import Event, PersonActed
 from rsi_tui.journal.facts import Fact
 
 B = TypeVar("B", bound=Fact)
@@ -31,9 +32,19 @@ class Steps:
     def __init__(self, writer: Appender, events: Iterable[Event]) -> None:
         self._writer = writer
         self._done: dict[str, Fact] = {event.step: event.body for event in events if event.step}
+        decided = [step for step, body in self._done.items() if not isinstance(body, PersonActed)]
+        self._last = decided[-1] if decided else ""
+        """the newest step that the code has not come to again; '' once it has"""
+
+    @property
+    def live(self) -> bool:
+        """Has the code come to the end of its record, so that what it does now is done for the first time?"""
+        return not self._last
 
     def find(self, step: str) -> Fact | None:
         """What a step recorded, None when it has not happened."""
+        if step == self._last:
+            self._last = ""
         return self._done.get(step)
 
     def once(self, step: str, kind: type[B], make: Callable[[], B]) -> B:
@@ -42,7 +53,7 @@ class Steps:
         Raises JournalError when the record holds another kind of event there, which means that it
         was written by a different version of this program.
         """
-        known = self._done.get(step)
+        known = self.find(step)
         if known is None:
             return self.append(make(), step)
         if not isinstance(known, kind):

@@ -10,6 +10,7 @@ from rsi_tui.journal.facts import CandidateFacts, VerdictFacts
 from rsi_tui.loop.context import Context
 from rsi_tui.loop.inner import verify
 from rsi_tui.loop.joining import join
+from rsi_tui.loop.revoking import heed_vetoes
 from rsi_tui.minds.protocol import Attempt
 
 MAX_TRIES = 3
@@ -22,6 +23,7 @@ def prove_bundle(ctx: Context) -> None:
     while members and tries < MAX_TRIES and ctx.ledger.left:
         ctx.heed_people()
         number += 1
+        heed_vetoes(ctx, f"bundle{number}")
         candidate = _candidate(ctx, number, members)
         if candidate is None:
             members = members[:-1]

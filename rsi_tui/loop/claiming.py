@@ -1,80 +1,72 @@
-"""Claiming: the adopted stack against the original, with what each part is estimated to contribute.
+"""Claiming: the adopted stack against the original, on fresh pairs, after what contributes nothing was left out.
 
-Parts are those of the stack itself: its own line of parents, and the members where one of them is a
-join. What was tried elsewhere on the same idea is not a part of it.
+A claim that finds something wrong with the stack itself, a broken invariant or a run that fails, refutes its
+adoption: it is taken back, and what was adopted before it is claimed instead. A claim that only falls short in
+time is the end.
 """
 
 from __future__ import annotations
 
-from rsi_tui.journal.facts import ORIGINAL, AttributionFacts, CandidateFacts, ClaimFacts
+import math
+
+from rsi_tui.audit.words import interval
+from rsi_tui.journal.events import VerdictReached
+from rsi_tui.journal.facts import ORIGINAL, CandidateFacts, ClaimFacts, VerdictFacts
+from rsi_tui.loop.attribution import attribute
 from rsi_tui.loop.context import Context
-from rsi_tui.techniques.base import Situation
-from rsi_tui.techniques.registry import get
+from rsi_tui.loop.elimination import eliminate
+from rsi_tui.loop.revoking import US, heed_vetoes, revoke
 
 
-def claim(ctx: Context, stack: CandidateFacts) -> ClaimFacts:
-    """Prove the stack on fresh pairs."""
-    return ctx.evaluator.claim("claim", stack, attribute(ctx, stack))
+def claim_best(ctx: Context) -> str:
+    """Claim the best that stands; returns why there is no claim, '' when one was made."""
+    why_not = "nothing could be proven faster"
+    number = 0
+    while True:
+        number += 1
+        heed_vetoes(ctx, f"claim{number}/before")
+        best = ctx.memory.best
+        if best.id == ctx.memory.original.id:
+            return why_not
+        ctx.enter("claiming")
+        made = _claim(ctx, "claim" if number == 1 else f"claim{number}", best)
+        heed_vetoes(ctx, f"claim{number}/after")
+        standing = ctx.memory.best.id in (best.id, made.candidate)
+        if standing and not made.refuted:
+            return ""
+        why_not = "what was adopted had to be taken back"
+        if standing:
+            revoke(ctx, f"claim{number}/revoked", best.id, US, f"the claim found that {made.refuted}")
 
 
-def attribute(ctx: Context, stack: CandidateFacts) -> tuple[AttributionFacts, ...]:
-    """What was measured of each part of the stack, here or, of a reproduced proof, in earlier campaigns."""
-    parts: list[AttributionFacts] = []
-    while stack.id != ORIGINAL:
-        parts += _parts(ctx, stack)
-        stack = ctx.memory.parent(stack)
-    return tuple(sorted(parts, key=lambda part: part.log_ratio))
+def _claim(ctx: Context, step: str, best: CandidateFacts) -> ClaimFacts:
+    """Prove what is left of a stack; where that turns out broken, the stack as it was adopted."""
+    estimates = attribute(ctx, best)
+    if not ctx.contract.proof.leave_one_out:
+        return ctx.evaluator.claim(step, best, estimates)
+    stack, parts = eliminate(ctx, best)
+    made = ctx.evaluator.claim(step, stack, parts)
+    if made.refuted and stack.id != best.id:
+        # What was left out may be what the rest needs: a saving of memory that costs no time, for example.
+        return ctx.evaluator.claim(f"{step}/whole", best, estimates)
+    if made.proven and stack.id not in {attempt.candidate.id for attempt in ctx.memory.adopted}:
+        ctx.memory.judged(ctx.steps.once(f"{step}/adopted", VerdictReached, lambda: _by_its_claim(made, best)).verdict)
+    return made
 
 
-def _parts(ctx: Context, candidate: CandidateFacts) -> list[AttributionFacts]:
-    """What a candidate adds to its parent, part by part; nothing where no part has a time."""
-    if candidate.members:
-        return [part for member in candidate.members for part in _parts(ctx, ctx.memory.candidate(member))]
-    attempt = ctx.memory.attempts[candidate.id]
-    reproduced = ctx.memory.reproduces(attempt.direction)
-    if reproduced and (known := _remembered(ctx, candidate)):
-        return known
-    effect = ctx.memory.effect(candidate.id)
-    if effect is None:
-        return []
-    screened = attempt.screen is not None and attempt.screen.log_ratio is not None
-    return [
-        AttributionFacts(
-            name=_name(ctx, candidate),
-            kind="setting never switched on" if ctx.memory.parent(candidate).commit == candidate.commit else "new code",
-            log_ratio=effect[1],
-            how="estimate from screening" if screened else "estimate from its verification",
-        )
-    ]
-
-
-def _name(ctx: Context, candidate: CandidateFacts) -> str:
-    """Its techniques; of a bare setting knob=value, of a free patch the candidate's id."""
-    parent = ctx.memory.parent(candidate)
-    if added := ctx.memory.added(candidate):
-        return ", ".join(added)
-    if candidate.commit != parent.commit:
-        return candidate.id
-    return ", ".join(f"{name}={value}" for name, value in candidate.knobs.items() if parent.knobs.get(name) != value)
-
-
-def _remembered(ctx: Context, candidate: CandidateFacts) -> list[AttributionFacts]:
-    """What earlier campaigns measured of each technique of a proof that was reproduced as a whole."""
-    original = ctx.memory.original
-    situation = Situation(ctx.sources(original.commit), ctx.contract, ctx.profile, original.knobs)
-    parts = []
-    for technique in ctx.memory.added(candidate):
-        alone = (p for p in ctx.memories().past if p.techniques == (technique,) and p.same_workload)
-        ratio = next((p.log_ratio for p in alone if p.log_ratio is not None), None)
-        if ratio is None:
-            continue
-        code = get(technique, ctx.contract).apply(situation).sources
-        parts.append(
-            AttributionFacts(
-                name=technique,
-                kind="new code" if code else "setting never switched on",
-                log_ratio=ratio,
-                how="estimate from screening",
-            )
-        )
-    return parts
+def _by_its_claim(made: ClaimFacts, best: CandidateFacts) -> VerdictReached:
+    """The adoption of a stack that was never verified: its claim proves it, and spends no error probability of the ledger."""
+    measured = f": {interval(made.speedup)} on {made.pairs} fresh pairs" if made.speedup is not None else ""
+    facts = VerdictFacts(
+        candidate=made.candidate,
+        incumbent=ORIGINAL,
+        verdict="adopted",
+        reasons=(f"{best.id} without what contributes nothing, proven by its claim{measured}",),
+        alpha=0.0,
+        speedup=made.speedup,
+        log_ratio=-math.log(made.speedup.estimate) if made.speedup is not None else None,
+        invariants=made.invariants,
+        peak_bytes=made.candidate_peak_bytes,
+        incumbent_peak_bytes=made.baseline_peak_bytes,
+    )
+    return VerdictReached(verdict=facts)

@@ -56,6 +56,10 @@ class Context:
     drawn: AlphaLedger | None = None
     """shares of the error probability, once it was drawn"""
     out_of_time: bool = False
+    alarm: str = ""
+    """why nothing of this campaign may be trusted, one sentence; '' while that is not so"""
+    vetoes: list[PersonActed] = field(default_factory=list)
+    """what people took back, still to be carried out at the next safe point (`revoking.heed_vetoes`)"""
     _sources: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def sources(self, commit: str) -> dict[str, str]:
@@ -125,6 +129,7 @@ class Context:
     def _take(self, paused: bool) -> bool:
         """Record all that waits, then act on it; whether the campaign is paused afterwards."""
         actions = take_commands(self.paths, self._record)
+        self.vetoes += [action for action in actions if action.action == "veto"]
         for action in actions:
             if action.action == "stop":
                 raise Stopped(f"stopped by {action.who}")
@@ -142,13 +147,14 @@ class Context:
     def forget_the_past(self) -> tuple[str, ...]:
         """Clear what was meant for an engine that has ended: its pause, and commands that it never took.
 
-        Notes are kept. Returns one sentence for each command that is not carried out.
+        Notes are kept, and so are vetoes. Returns one sentence for each command that is not carried out.
         """
         stale: list[str] = []
 
         def look(name: str, action: PersonActed) -> None:
-            if action.action == "note":
+            if action.action in ("note", "veto"):
                 self._record(name, action)
+                self.vetoes += [action] if action.action == "veto" else []
             else:
                 stale.append(f"A {action.action} that {action.who} sent to an engine that had ended was dropped.")
 

@@ -103,6 +103,8 @@ def _search(ctx: Context) -> tuple[str, int, str]:
             raise
         reason = str(error).rstrip(".")
         return end(ctx, "stopped", reason), error.exit_code, reason
+    if ctx.alarm:
+        return state, RsiError.exit_code, ctx.alarm
     if ctx.out_of_time:
         return state, BudgetError.exit_code, "The hours ran out before the claim"
     return state, 0, ""

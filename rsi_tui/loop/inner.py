@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from rsi_tui.evaluator.screen import BATCH
 from rsi_tui.journal.facts import CandidateFacts, DirectionFacts, VerdictFacts
+from rsi_tui.loop import canaries
 from rsi_tui.loop.context import Context
 from rsi_tui.loop.executor import build
 from rsi_tui.loop.joining import join
 from rsi_tui.loop.reviewer import refuse, review
+from rsi_tui.loop.revoking import heed_vetoes
 from rsi_tui.loop.selector import next_hypothesis
 
 MAX_REFUSALS = 8
@@ -28,6 +30,7 @@ def run_direction(ctx: Context, direction: DirectionFacts) -> str:
         while len(wave) < BATCH and not reason:
             ctx.heed_people()
             round_ += 1
+            heed_vetoes(ctx, f"{direction.id}/r{round_}")
             found = next_hypothesis(ctx, direction, round_)
             if isinstance(found, str):
                 reason = found
@@ -53,7 +56,12 @@ def _measure(ctx: Context, direction: DirectionFacts, wave: list[CandidateFacts]
             verify(ctx, wave[0], -ctx.memory.attempts[wave[0].id].predicted_time)
         return
     step = f"{direction.id}/w{round_}"
-    for result in ctx.evaluator.screen(f"{step}/screen", wave, ctx.memory.best):
+    guests = canaries.guests(ctx, BATCH - len(wave))
+    results = ctx.evaluator.screen(f"{step}/screen", [*wave, *guests], ctx.memory.best)
+    planted = {canary.id for canary in guests}
+    for result in results:
+        if result.candidate in planted:
+            continue
         ctx.memory.screened(result)
         candidate = ctx.memory.candidate(result.candidate)
         broken = [i.name for i in result.invariants if i.status == "broken"]
@@ -62,8 +70,9 @@ def _measure(ctx: Context, direction: DirectionFacts, wave: list[CandidateFacts]
             refuse(ctx, f"{step}/{candidate.id}/verdict", candidate, "invalid", reasons)
         elif result.outcome not in ("ok", "not_measured", "cancelled"):
             refuse(ctx, f"{step}/{candidate.id}/verdict", candidate, "failed", (result.reason,))
+    canaries.heed(ctx, guests, results)
     if not ctx.contract.proof.bundle:
-        _verify_promoted(ctx, direction)
+        _verify_promoted(ctx, direction, step)
 
 
 def verify(ctx: Context, candidate: CandidateFacts, predicted_gain: float) -> VerdictFacts:
@@ -71,20 +80,23 @@ def verify(ctx: Context, candidate: CandidateFacts, predicted_gain: float) -> Ve
     verdict = ctx.evaluator.verify(
         f"verify/{candidate.id}", candidate, ctx.memory.best, ctx.ledger.next_alpha(), predicted_gain
     )
-    ctx.ledger.settle(verdict.verdict == "adopted")
+    ctx.ledger.settle(verdict.verdict == "adopted", verdict.evalue)
+    ctx.memory.verified.append(candidate.id)
     ctx.memory.judged(verdict)
     return verdict
 
 
-def _verify_promoted(ctx: Context, direction: DirectionFacts) -> None:
-    """Verify the promoted, best first; what was screened on an older best is rebuilt on the new one."""
+def _verify_promoted(ctx: Context, direction: DirectionFacts, wave: str) -> None:
+    """Verify the promoted, best first; what was screened on another best, or holds what was refuted, is rebuilt on the present one."""
     for attempt in ctx.memory.promoted:
         ctx.heed_people()
+        heed_vetoes(ctx, f"{wave}/{attempt.candidate.id}")
         screen, best = attempt.screen, ctx.memory.best
         if screen is None or screen.log_ratio is None or not ctx.ledger.left:
             continue
         candidate: CandidateFacts | None = attempt.candidate
-        if screen.incumbent != best.id:
+        tainted = ctx.memory.made_of(attempt.candidate.id) & ctx.memory.refuted
+        if screen.incumbent != best.id or tainted:
             step = f"rebuilt/{attempt.candidate.id}/{best.id}"
             candidate = join(ctx, step, best, [attempt.candidate], direction.id)
         if candidate is not None:

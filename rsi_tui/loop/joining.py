@@ -21,13 +21,24 @@ from rsi_tui.techniques.registry import apply_all
 
 
 def join(
-    ctx: Context, step: str, parent: CandidateFacts, members: list[CandidateFacts], direction: str
+    ctx: Context,
+    step: str,
+    parent: CandidateFacts,
+    members: list[CandidateFacts],
+    direction: str,
+    *,
+    all_of_them: bool = False,
 ) -> CandidateFacts | None:
-    """One candidate with the changes of those members that go together; None, recorded, when none is to be measured."""
+    """One candidate with the changes of those members that go together; None, recorded, when none is to be measured.
+
+    With `all_of_them` none is when a single member does not go with the others.
+    """
     known = ctx.steps.find(step)
     if known is None:
         try:
             answer, joined = merged(ctx, parent, members)
+            if all_of_them and (left := [member.id for member in members if member.id not in joined]):
+                raise Refusal("does_not_apply", f"{', '.join(left)} can't be applied to {parent.id} without it")
             known = assemble(
                 ctx, parent=parent, answer=answer, hypothesis="", direction=direction, members=tuple(joined)
             )

@@ -7,28 +7,27 @@ runs the same lines and finds what was decided.
 from __future__ import annotations
 
 from rsi_tui.journal.events import State
+from rsi_tui.loop import canaries
 from rsi_tui.loop.bundle import prove_bundle
-from rsi_tui.loop.claiming import claim
+from rsi_tui.loop.claiming import claim_best
 from rsi_tui.loop.context import Context, Stopped
 from rsi_tui.loop.director import close_direction, next_direction
 from rsi_tui.loop.inner import run_direction
+from rsi_tui.loop.revoking import heed_vetoes
 
 
 def run_campaign(ctx: Context) -> State:
     """Carry a campaign to its end; returns its last state."""
     try:
         baseline(ctx)
+        canaries.force_one(ctx)
         search(ctx)
         if ctx.contract.proof.bundle:
             prove_bundle(ctx)
-        best = ctx.memory.best
-        proven = best.id != ctx.evaluator.original.id
-        if proven:
-            ctx.enter("claiming")
-            claim(ctx, best)
+        why_not = claim_best(ctx)
     except Stopped as stop:
         return end(ctx, "stopped", str(stop))
-    return end(ctx, "finished", "" if proven else "nothing could be proven faster")
+    return end(ctx, "finished", why_not)
 
 
 def baseline(ctx: Context) -> None:
@@ -50,11 +49,13 @@ def search(ctx: Context) -> None:
         if direction is None:
             return
         reason = run_direction(ctx, direction)
+        canaries.screen_due(ctx, f"{direction.id}/canaries")
         close_direction(ctx, direction, reason)
 
 
 def end(ctx: Context, state: State, reason: str) -> State:
-    """Publish the evaluator's secrets and record the last state."""
+    """Carry out what people took back last, publish the evaluator's secrets and record the last state."""
+    heed_vetoes(ctx, "end")
     ctx.evaluator.reveal()
     ctx.enter(state, reason)
     return state

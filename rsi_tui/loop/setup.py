@@ -49,6 +49,7 @@ from rsi_tui.loop.context import Context
 from rsi_tui.loop.memory import Memory
 from rsi_tui.loop.recall import Recall
 from rsi_tui.loop.resuming import Kind, last_state, require_same, seconds_spent, unfinished
+from rsi_tui.loop.revoking import waiting_vetoes
 from rsi_tui.minds.choose import mind_named
 from rsi_tui.minds.protocol import Mind
 from rsi_tui.repo.mirror import Mirror
@@ -200,6 +201,7 @@ def _open(parts: Prepared, paths: CampaignPaths, writer: JournalWriter, listen: 
         recall=recall,
         cancel=cancel,
         deadline=time.monotonic() + 3600 * created.hours - seconds_spent(past) if created.hours else None,
+        vetoes=waiting_vetoes(past),
         state=state,
     )
     lab.between = context.heed_people

@@ -17,7 +17,7 @@ from rsi_tui.journal.events import (
     SearchEnded,
 )
 from rsi_tui.journal.facts import AttributionFacts, CandidateFacts
-from rsi_tui.loop.claiming import attribute
+from rsi_tui.loop.attribution import attribute
 from rsi_tui.loop.director import MAX_EMPTY
 from rsi_tui.loop.inner import MAX_REFUSALS
 from rsi_tui.loop.outer import baseline, run_campaign, search
