@@ -97,15 +97,6 @@ class AlphaLedger:
         self._evalues.append(evalue)
         self._handed_on = share if proven else 0.0
 
-    def rest_on(self, number: int) -> tuple[int, ...]:
-        """Numbers (from 1) of the verifications that would be reopened if `number` were revoked. Changes nothing.
-
-        Raises ValueError when there was no such verification.
-        """
-        trial = AlphaLedger(self.alpha, self.planned)
-        trial.settled, trial._evalues = list(self.settled), list(self._evalues)
-        return trial.revoke(number)
-
     def revoke(self, number: int) -> tuple[int, ...]:
         """Take back the proof of verification `number` (from 1): the numbers of those that are reopened with it.
 

@@ -252,7 +252,7 @@ def _adopt_or_not(evidence: _Evidence) -> None:
     lengths = {facts.steps for facts in evidence.ours}
     if not why_not:
         evidence.decide(
-            "adopted", f"e-value {evidence.process.total:.4g} reached the bound {1 / evidence.process.alpha:.4g}"
+            "adopted", f"e-value {evidence.process.highest:.4g} reached the bound {1 / evidence.process.alpha:.4g}"
         )
     elif len(lengths) >= ENOUGH_LENGTHS or len(evidence.blocks) >= evidence.size.max_blocks:
         evidence.decide("not_proven", why_not)
@@ -300,7 +300,7 @@ def _facts(evidence: _Evidence, alpha: float, seconds: float) -> VerdictFacts:
         verdict=verdict,
         reasons=tuple(evidence.reasons),
         alpha=alpha,
-        evalue=evidence.process.total if evidence.blocks else None,
+        evalue=_evalue(evidence.process) if evidence.blocks else None,
         speedup=_speedup(evidence),
         log_ratio=fmean(map(math.log, ours)) - fmean(map(math.log, theirs)) if ours and theirs else None,
         invariants=tuple(evidence.invariants.values()),
@@ -315,6 +315,11 @@ def _facts(evidence: _Evidence, alpha: float, seconds: float) -> VerdictFacts:
         runs_needed=evidence.process.runs_needed() if verdict == "not_proven" else None,
         seconds=seconds,
     )
+
+
+def _evalue(process: EProcess) -> float:
+    """At its highest once that is a proof: further blocks, run for another condition, take no proof back."""
+    return process.highest if process.reached else process.total
 
 
 def _speedup(evidence: _Evidence) -> Interval | None:
