@@ -96,6 +96,53 @@ def run(
     raise typer.Exit(ended.exit_code)
 
 
+@app.command()
+def evaluate(
+    workload: Annotated[Path, typer.Argument(help="Folder with a workload.toml, or the file.")],
+    patch: Annotated[str, typer.Option(help="A unified diff; - reads it from stdin.")] = "",
+    commit: Annotated[str, typer.Option(help="A commit or branch: what it changed since it left what is checked out.")] = "",
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="A setting; may be repeated.")] = None,
+    preset: Annotated[str, typer.Option(help="quick, full, or another preset of the workload.")] = "",
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the newest interrupted evaluation.")] = False,
+    snapshot: Annotated[bool, typer.Option("--snapshot", help="Take uncommitted changes along, as part of the program.")] = False,
+    committed: Annotated[bool, typer.Option("--committed", help="Leave uncommitted changes out.")] = False,
+    unsandboxed: Annotated[bool, typer.Option("--unsandboxed", help="Run trials without a sandbox (trust level C).")] = False,
+    as_json: Json = False,
+) -> None:
+    """The verdict on one change of your own, with its evidence.
+
+    Exit codes: 0 adopted or leaner, 1 failed, 3 invalid, 4 not proven or slower.
+
+    Example: git diff | rsi evaluate workloads/dense_single --patch - --committed --set micro_batch=4
+    """
+    from rsi_tui.app.plain import PlainLog
+    from rsi_tui.audit.reading import verdict
+    from rsi_tui.journal.view import load_campaign
+    from rsi_tui.loop.evaluating import Asked
+    from rsi_tui.loop.evaluating import evaluate as judge
+    from rsi_tui.loop.setup import silent
+
+    home = find_home()
+    asked = Asked(
+        workload=workload,
+        patch=patch,
+        commit=commit,
+        settings=tuple(settings or ()),
+        preset=preset,
+        snapshot=snapshot,
+        committed=committed,
+        unsandboxed=unsandboxed,
+        resume=resume,
+    )
+    ended = judge(home, asked, listen=silent if as_json else PlainLog, on_note=_note)
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    text = verdict(home, load_campaign(home, ended.evaluation), as_json, colour)
+    print(text if as_json else f"\n{text}")
+    if ended.verdict is None:
+        print(f"Go on with: {_how_called()} evaluate {workload} {_preset(preset)}--resume", file=sys.stderr)
+    raise typer.Exit(ended.exit_code)
+
+
 def _how_called() -> str:
     """The command as this person can type it again: by its path where that was given, with RSI_HOME where set."""
     home = f"RSI_HOME={shlex.quote(os.environ['RSI_HOME'])} " if os.environ.get("RSI_HOME") else ""
@@ -195,6 +242,20 @@ def stop(campaign: Id = None) -> None:
 def note(text: Annotated[str, typer.Argument(help="What to remember.")], campaign: Id = None) -> None:
     """Write a note into a campaign's record. Example: rsi note "the machine was busy until noon\""""
     _command(campaign, "note", text)
+
+
+@app.command()
+def veto(
+    candidate: Annotated[str, typer.Argument(help="An adopted candidate: c3 of the newest campaign, or CAMPAIGN/c3.")],
+    reason: Annotated[str, typer.Option(help="Why it must not count.")] = "",
+) -> None:
+    """Take an adoption back, with what rests on it. Example: rsi veto c3 --reason "it breaks our data loader\""""
+    from rsi_tui.audit.reading import resolve
+    from rsi_tui.loop.revoking import veto as take_back
+
+    home = find_home()
+    view, local = resolve(home, candidate)
+    print(take_back(home, view.id, local or candidate, getpass.getuser(), reason))
 
 
 @app.command()

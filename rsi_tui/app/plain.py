@@ -74,18 +74,19 @@ def lines_of(view: CampaignView, event: ev.Event) -> Iterator[tuple[str, str]]:
     """Style and text of the lines that an event is worth; `view` has taken it in already."""
     body = event.body
     if isinstance(body, ev.CampaignCreated):
-        yield _BOLD, f"campaign {body.campaign}: {body.workload}, {body.preset} preset, at most {body.max_candidates} candidates"
+        budget = f", at most {body.max_candidates} candidates" if body.kind == "campaign" else ""
+        yield _BOLD, f"{body.kind} {body.campaign}: {body.workload}, {body.preset} preset{budget}"
         yield "", f"trust level {body.trust}: {words.TRUST_WORDS[body.trust]}; {body.sandbox}"
     elif isinstance(body, ev.EngineStarted) and body.resumed:
-        yield _BOLD, f"campaign {view.id} resumed: {view.state_words}, {pages.cost_words(view)} so far"
-    elif isinstance(body, ev.StateChanged):
+        yield _BOLD, f"{view.kind} {view.id} resumed: {view.state_words}, {pages.cost_words(view)} so far"
+    elif isinstance(body, ev.StateChanged) and not (view.is_evaluation and body.state == "finished"):  # the verdict's page follows
         yield _BOLD, _STATES[body.state] + (f": {body.reason}" if body.reason else "")
     elif isinstance(body, ev.Profiled):
         phases = sorted(body.profile.phases, key=lambda p: -p.share)[:4]
         yield "", f"a step takes {words.step_time(body.profile.step_s)}: " + ", ".join(f"{p.name} {words.percent(p.share)}" for p in phases)
         yield from (("", f"  never switched on: {text}") for text in body.profile.unused_settings)
     elif isinstance(body, ev.Calibrated):
-        yield "", pages.noise_words(view)
+        yield "", pages.noise_words(view) + pages.origin_words(view)
     elif isinstance(body, ev.BlockOpened):
         yield "", _block_words(body)
     elif isinstance(body, ev.BlockClosed) and body.void:
@@ -109,11 +110,14 @@ def _decision_lines(view: CampaignView, body: ev.Body) -> Iterator[tuple[str, st
     elif isinstance(body, ev.SearchEnded):
         yield "", f"the search ends: {body.reason}"
     elif isinstance(body, ev.HypothesisWritten):
-        yield "", f"  {body.hypothesis.id}: {body.hypothesis.statement} (predicted {words.change(body.hypothesis.predicted_time)} step time)"
-    elif isinstance(body, ev.CandidateRefused):
+        predicted = "" if view.is_evaluation else f" (predicted {words.change(body.hypothesis.predicted_time)} step time)"
+        yield "", f"  {body.hypothesis.id}: {body.hypothesis.statement}{predicted}"
+    elif isinstance(body, ev.CandidateRefused) and not view.is_evaluation:
         yield "", f"  {body.hypothesis} refused ({body.kind.replace('_', ' ')}): {body.reason}"
     elif isinstance(body, ev.CandidateBuilt) and body.candidate.members:
         yield _BOLD, f"bundle {body.candidate.id} joins {', '.join(body.candidate.members)}"
+    elif isinstance(body, ev.AlphaGranted) and view.is_evaluation:
+        yield "", f"error probability {body.alpha:.2g} is drawn: this is number {body.ordinal} on this workload"
     elif isinstance(body, ev.PersonActed):
         yield _BOLD, f"{body.who}: {body.action} {body.text}"
     else:
@@ -131,7 +135,7 @@ def _judgement_lines(view: CampaignView, body: ev.Body) -> Iterator[tuple[str, s
             if known := view.candidates.get(result.candidate):
                 style = "" if result.outcome == "ok" else _RED
                 yield style, f"  screened {pages.candidate_line(view, known)}"
-    elif isinstance(body, ev.VerdictReached):
+    elif isinstance(body, ev.VerdictReached) and (body.verdict.blocks or not view.is_evaluation):
         verdict = body.verdict
         speedup = f", {words.about(verdict.speedup.estimate)} (an estimate)" if verdict.speedup else ""
         style = _GREEN if verdict.verdict in _GOOD else _RED
@@ -144,16 +148,26 @@ def _judgement_lines(view: CampaignView, body: ev.Body) -> Iterator[tuple[str, s
             yield _RED, f"no claim: {'; '.join(claim.reasons)}"
 
 
+_PURPOSES: dict[ev.Purpose, str] = {
+    "screen": "screening",
+    "verify": "verifying",
+    "claim": "claiming",
+    "one-step": "comparing single updates of",
+    "endurance": "looking for very slow runs of",
+    "memory": "running under a lower memory limit",
+    "leave-one-out": "leaving out",
+}
+
+
 def _block_words(body: ev.BlockOpened) -> str:
     runs = words.plural(body.slots, "run")
     if body.purpose == "calibration":
         return f"measuring noise: {runs} of the program as it is"
     if body.purpose == "reference":
         return f"recording references: {runs}"
-    against = "the original" if body.incumbent == ORIGINAL else body.incumbent
-    word = {"screen": "screening", "verify": "verifying", "claim": "claiming"}[body.purpose]
-    secret = "" if body.purpose == "screen" else ", in a secret order"
-    return f"{word} {', '.join(body.candidates)} against {against}: {runs}{secret}"
+    against = "" if body.purpose in ("endurance", "memory") else " against the original" if body.incumbent == ORIGINAL else f" against {body.incumbent}"
+    secret = ", in a secret order" if body.purpose in ("verify", "claim", "leave-one-out") else ""
+    return f"{_PURPOSES[body.purpose]} {', '.join(body.candidates)}{against}: {runs}{secret}"
 
 
 def _trial_lines(body: ev.TrialFinished) -> Iterator[tuple[str, str]]:

@@ -61,6 +61,9 @@ def entries(view: CampaignView) -> Iterator[Entry]:
         yield direction.facts.id, "", _direction(direction), True
         for name in direction.rounds:
             yield name, direction.facts.id, _round(view, view.rounds[name]), False
+    for name, round_ in view.rounds.items():
+        if not round_.hypothesis.direction:  # a person's own change
+            yield name, "", _round(view, round_), False
     for bundle in view.bundles:
         yield bundle.id, "", _bundle(view, bundle), False
 
@@ -93,6 +96,8 @@ def at_work(view: CampaignView) -> str:
             return f"reviewer reads {candidate.id}"
     if view.search_ended:
         return "joining what looked promising"
+    if view.is_evaluation:
+        return "evaluator decides"
     unclosed = [d for d in view.directions.values() if not d.closed]
     return f"selector works on {unclosed[-1].facts.id}" if unclosed else "director chooses what to investigate"
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from rsi_tui.audit import pages, words
 from rsi_tui.audit.report import DIFF_FILE, adopted_diff, render_report
+from rsi_tui.audit.verdict_page import verdict_data, verdict_page
 from rsi_tui.errors import UsageError
 from rsi_tui.journal import chain
 from rsi_tui.journal.view import (
@@ -38,7 +39,7 @@ def campaigns(home: Home, as_json: bool = False) -> str:
     damaged = [f"{name}: {why}" for name, why in damaged_campaigns(home).items()]
     if not views and not damaged:
         return NO_CAMPAIGN[0].upper() + NO_CAMPAIGN[1:]
-    rows: list[tuple[str, ...]] = [("CAMPAIGN", "WORKLOAD", "STATE", "TRUST", "SPEED-UP", "CANDIDATES", "RUNS", "STARTED (UTC)")]
+    rows: list[tuple[str, ...]] = [("CAMPAIGN", "KIND", "WORKLOAD", "STATE", "TRUST", "SPEED-UP", "CANDIDATES", "RUNS", "STARTED (UTC)")]
     rows += [_row(v) for v in views]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -59,8 +60,17 @@ def status(home: Home, campaign: str | None = None, as_json: bool = False) -> st
 def show(home: Home, id: str | None = None, as_json: bool = False) -> str:
     """Everything about one campaign, candidate, direction, hypothesis or trial."""
     view, local = resolve(home, id)
+    if view.is_evaluation and not local:
+        return verdict(home, view, as_json)
     page = pages.page(view, local)
     return _json({"campaign": view.id, **page.data} if local else page.data) if as_json else page.text()
+
+
+def verdict(home: Home, view: CampaignView, as_json: bool = False, colour: bool = False) -> str:
+    """The verdict of an evaluation, as a page or as the JSON document of docs/evaluate.md."""
+    report = home.campaign(view.id).reports / "report.md"
+    data = verdict_data(view, report if report.exists() else None)
+    return _json(data) if as_json else verdict_page(data, colour=colour)
 
 
 def why(home: Home, id: str | None = None, as_json: bool = False) -> str:
@@ -143,7 +153,8 @@ def engine_words(view: CampaignView, engine: int | None) -> str:
         return f"engine: running, process {engine}"
     folder = view.created.folder if view.created else "WORKLOAD"
     preset = f" --preset {view.created.preset}" if view.created and view.created.preset else ""
-    return f"no engine runs; go on with `rsi run --resume{preset} {folder}`"
+    command = "evaluate" if view.is_evaluation else "run"
+    return f"no engine runs; go on with `rsi {command} --resume{preset} {folder}`"
 
 
 def running_words(view: CampaignView, trial: str) -> str:
@@ -168,7 +179,8 @@ def _row(view: CampaignView) -> tuple[str, ...]:
     speedup = short_speedup(view) or "-"
     runs = str(len(view.trials) + len(view.sealed))
     started = view.started_at[:16].replace("T", " ")
-    return view.id, words.one_line(view.workload), words.one_line(view.state_words, 40), view.trust, speedup, str(len(view.candidates)), runs, started
+    state = f"{view.state}: {view.state_reason}" if view.is_evaluation and view.state == "finished" else view.state_words
+    return view.id, view.kind, words.one_line(view.workload), words.one_line(state, 40), view.trust, speedup, str(len(view.candidates)), runs, started
 
 
 def short_speedup(view: CampaignView) -> str:

@@ -121,6 +121,7 @@ def adopted_diff(view: CampaignView) -> str:
 def _campaign(view: CampaignView, created: ev.CampaignCreated) -> dict[str, Any]:
     return {
         "id": view.id,
+        "kind": view.kind,
         "workload": created.workload,
         "preset": created.preset,
         "mind": created.mind,
@@ -199,7 +200,7 @@ def _parts(view: CampaignView, final: CandidateView, claim: ClaimFacts | None) -
         parts = [_part(view, by_name.get(a.name), a.name, a.kind, a.log_ratio, a.how) for a in claim.attribution]
     else:
         parts = [
-            _part(view, c, words.contents(*view.own_change(c.id)), kind_of_change(view, c), c.screen.log_ratio if c.screen else None, "estimate from screening")
+            _part(view, c, contents(view, c.id), kind_of_change(view, c), c.screen.log_ratio if c.screen else None, "estimate from screening")
             for c in single
         ]
     return sorted(parts, key=lambda part: not part["kind"].startswith("setting"))
@@ -231,6 +232,20 @@ def kind_of_change(view: CampaignView, known: CandidateView) -> str:
     return "settings and new code" if code and settings else "new code" if code else "setting never switched on"
 
 
+def contents(view: CampaignView, candidate: str) -> str:
+    """What a candidate changes in its parent: 'sdpa; threads=2', 'a patch; threads=2'."""
+    techniques, knobs = view.own_change(candidate)
+    known = view.candidates.get(candidate)
+    free = known is not None and not techniques and kind_of_change(view, known) != "setting never switched on"
+    return words.contents(("a patch",) if free else techniques, knobs)
+
+
+def whole_contents(view: CampaignView, known: CandidateView) -> str:
+    """What is in a candidate against the original: 'sdpa, fused-adamw; threads=2', 'a patch; threads=2'."""
+    free = not known.facts.techniques and known.facts.commit != known.facts.base
+    return words.contents(("a patch",) if free else known.facts.techniques, view.changed_knobs(known.id))
+
+
 def _lineage(view: CampaignView, final: CandidateView) -> list[CandidateView]:
     """The adopted candidates that the final one was proven on top of, oldest first, itself last."""
     chain: list[CandidateView] = []
@@ -248,7 +263,7 @@ def _attempt(view: CampaignView, known: CandidateView) -> dict[str, Any]:
     return {
         "candidate": known.id,
         "hypothesis": round_.hypothesis.statement if round_ else ("bundle of " + ", ".join(known.facts.members) if known.is_bundle else ""),
-        "contents": words.contents(*view.own_change(known.id)),
+        "contents": contents(view, known.id),
         "predicted": predicted,
         "screened": known.screen.log_ratio if known.screen else None,
         "result": result_word(known),

@@ -178,8 +178,8 @@ class CampaignView:
     void_blocks: dict[str, str] = field(default_factory=dict)
     verdicts: list[VerdictFacts] = field(default_factory=list)
     """oldest first, also of changes of which no candidate came"""
-    calibration_origin: str = ""
-    """campaign that measured noise and bands, where it was not this one"""
+    calibrated: ev.Calibrated | None = None
+    """noise and bands with where they come from"""
     claim: ClaimFacts | None = None
     granted: ev.AlphaGranted | None = None
     """the error probability that this campaign may spend"""
@@ -223,9 +223,13 @@ class CampaignView:
         return self.created.trust if self.created else ""
 
     @property
+    def kind(self) -> str:
+        """'campaign', or 'evaluation': the verdict on one change of a person's own."""
+        return self.created.kind if self.created else "campaign"
+
+    @property
     def is_evaluation(self) -> bool:
-        """The verdict on one change of a person's own, not a search."""
-        return self.created is not None and self.created.kind == "evaluation"
+        return self.kind == "evaluation"
 
     @property
     def over(self) -> bool:
@@ -408,7 +412,7 @@ class CampaignView:
 
     def _on_calibrated(self, body: ev.Calibrated, at: str) -> None:
         self.noise, self.bands = body.noise, body.bands
-        self.calibration_origin = body.origin
+        self.calibrated = body
 
     def _on_trial_started(self, body: ev.TrialStarted, at: str) -> None:
         self.running[body.trial] = body
@@ -577,7 +581,7 @@ def campaign_summary(view: CampaignView) -> dict[str, Any]:
     best = view.best()
     return {
         "id": view.id,
-        "kind": view.created.kind if view.created else "campaign",
+        "kind": view.kind,
         "workload": view.workload,
         "state": "paused" if view.paused and not view.over else view.state,
         "reason": view.state_reason,

@@ -197,7 +197,7 @@ def check_syntax(before: Mapping[str, str], after: Mapping[str, str]) -> None:
                 ast.parse(text)
             except (SyntaxError, ValueError) as error:
                 line = getattr(error, "lineno", None) or 0
-                raise Refusal("broken", f"{path} line {line} is no valid Python: {error}") from error
+                raise Refusal("broken", f"{path} line {line} is no valid Python: {getattr(error, 'msg', error)}") from error
 
 
 def check_knob_files(

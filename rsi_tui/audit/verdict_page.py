@@ -1,0 +1,393 @@
+"""The verdict on one change of a person's own: `rsi evaluate` prints it, as JSON or as a page for a terminal.
+
+`verdict_data` is the canonical form (docs/evaluate.md describes it); the page is rendered from it and from
+nothing else. Every figure comes from the evaluation's journal; what was not measured is None.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rsi_tui.audit import words
+from rsi_tui.audit.report import kind_of_change
+from rsi_tui.errors import UsageError
+from rsi_tui.journal.facts import InvariantFacts, TrialFacts, VerdictFacts
+from rsi_tui.journal.view import FAILED_OUTCOMES, CampaignView, CandidateView
+
+WIDTH = 79
+HEADLINES = {
+    "adopted": "ADOPTED: proven faster, and every invariant held",
+    "leaner": "LEANER: proven to need less memory, not proven faster",
+    "not_proven": "NOT PROVEN: no gain was shown",
+    "slower": "SLOWER: it costs time",
+    "invalid": "INVALID: it does not count, whatever it gains",
+    "off_direction": "OFF DIRECTION: it does something else than was asked",
+    "failed": "FAILED: it can't be applied, or does not run",
+    "": "NO VERDICT: the evaluation was interrupted",
+}
+_LABEL = 10
+
+
+def verdict_data(view: CampaignView, report: Path | None = None) -> dict[str, Any]:
+    """Everything about an evaluation as JSON values; UsageError for a campaign, and before it has begun."""
+    created = view.created
+    if created is None or not view.is_evaluation:
+        raise UsageError(f"{view.id or 'this journal'} is no evaluation; `rsi report` tells of a campaign.")
+    candidate = next(iter(view.candidates.values()), None)
+    verdict = view.verdicts[-1] if view.verdicts else None
+    round_ = next(iter(view.rounds.values()), None)
+    return {
+        "schema": 1,
+        "evaluation": view.id,
+        "workload": created.workload,
+        "preset": created.preset,
+        "state": view.state if view.over else "interrupted",
+        "change": round_.hypothesis.statement if round_ else "",
+        "settings": _settings(view, candidate),
+        "code": candidate is not None and kind_of_change(view, candidate) != "setting never switched on",
+        "verdict": verdict.verdict if verdict else None,
+        "reasons": list(verdict.reasons) if verdict else [],
+        "trust": view.trust,
+        "trust_meaning": words.TRUST_WORDS[created.trust],
+        "isolation": created.sandbox,
+        "speedup": _speedup(view, verdict),
+        "speedup_from": _speedup_from(view, verdict),
+        "screening": _screening(candidate),
+        "step_time": _step_time(view),
+        "peak_memory": _peaks(view, candidate, verdict),
+        "memory_saving": _saving(verdict),
+        "invariants": [_invariant(i) for i in _invariants(view, candidate, verdict)],
+        "findings": [f.model_dump(mode="json") for f in _findings(view, candidate)],
+        "failure": _failure(view, candidate, verdict),
+        "trials": [t.model_dump(mode="json") for t in view.trials.values()],
+        "cost": {"runs": len(view.trials) + len(view.sealed), "trial_seconds": round(view.trial_seconds, 3)},
+        "alpha": view.granted.alpha if view.granted else None,
+        "ordinal": view.granted.ordinal if view.granted else None,
+        "evalue": verdict.evalue if verdict else None,
+        "threshold": 1 / verdict.alpha if verdict and verdict.alpha > 0 else None,
+        "runs_needed": verdict.runs_needed if verdict else None,
+        "run_seconds": _run_seconds(view),
+        "slow_run_bound": verdict.slow_run_bound if verdict else None,
+        "smallest_provable": view.noise.smallest_provable if view.noise else None,
+        "noise": _noise(view),
+        "calibration": _calibration(view),
+        "contract_hash": created.contract_hash,
+        "base": created.base_commit,
+        "commit": candidate.facts.commit if candidate else None,
+        "host": dict(created.host),
+        "version": created.version,
+        "started_at": view.started_at,
+        "report": str(report) if report else None,
+    }
+
+
+# --- the values ---------------------------------------------------------------------------------
+
+
+def _settings(view: CampaignView, candidate: CandidateView | None) -> dict[str, Any]:
+    changed = view.changed_knobs(candidate.id) if candidate else {}
+    return {name: {"before": view.defaults.get(name), "after": value} for name, value in changed.items()}
+
+
+def _claimed(view: CampaignView, verdict: VerdictFacts | None) -> bool:
+    return view.claim is not None and view.claim.proven and verdict is not None and verdict.verdict == "adopted"
+
+
+def _speedup(view: CampaignView, verdict: VerdictFacts | None) -> dict[str, float] | None:
+    """The claim's interval where there is a claim that holds, else the verification's."""
+    found = view.claim.speedup if view.claim and _claimed(view, verdict) else verdict.speedup if verdict else None
+    return found.model_dump() if found else None
+
+
+def _speedup_from(view: CampaignView, verdict: VerdictFacts | None) -> str | None:
+    if _claimed(view, verdict):
+        return "claim"
+    return "verification" if verdict and verdict.speedup else None
+
+
+def _screening(candidate: CandidateView | None) -> dict[str, Any] | None:
+    if candidate is None or candidate.screen is None:
+        return None
+    screen = candidate.screen
+    return {"log_ratio": screen.log_ratio, "batches": screen.batches, "outcome": screen.outcome, "reason": screen.reason}
+
+
+def _step_time(view: CampaignView) -> dict[str, float | None] | None:
+    """Medians of the claim's runs, seconds a step."""
+    if view.claim is None or view.claim.baseline_step_s is None:
+        return None
+    return {"baseline_s": view.claim.baseline_step_s, "candidate_s": view.claim.candidate_step_s}
+
+
+def _peaks(view: CampaignView, candidate: CandidateView | None, verdict: VerdictFacts | None) -> dict[str, int | None] | None:
+    """Largest peaks of both, bytes, from the last runs that have any."""
+    pairs = []
+    if view.claim:
+        pairs.append((view.claim.baseline_peak_bytes, view.claim.candidate_peak_bytes))
+    if verdict:
+        pairs.append((verdict.incumbent_peak_bytes, verdict.peak_bytes))
+    if candidate and candidate.screen:
+        pairs.append((candidate.screen.incumbent_peak_bytes, candidate.screen.peak_bytes))
+    for baseline, own in pairs:
+        if baseline is not None or own is not None:
+            return {"baseline": baseline, "candidate": own}
+    return None
+
+
+def _saving(verdict: VerdictFacts | None) -> dict[str, Any] | None:
+    memory = verdict.memory if verdict else None
+    return memory.model_dump(mode="json") | {"saving": memory.saving} if memory else None
+
+
+def _invariants(view: CampaignView, candidate: CandidateView | None, verdict: VerdictFacts | None) -> list[InvariantFacts]:
+    """Each invariant once, its worst value over screening, verification and claim; broken ones first, gaps last."""
+    screen = candidate.screen.invariants if candidate and candidate.screen else ()
+    worst: dict[str, InvariantFacts] = {}
+    for fact in (*screen, *(verdict.invariants if verdict else ()), *(view.claim.invariants if view.claim else ())):
+        known = worst.get(fact.name)
+        if known is None or _badness(fact) > _badness(known):
+            worst[fact.name] = fact
+    return sorted(worst.values(), key=lambda fact: {"broken": 0, "held": 1, "not_covered": 2}[fact.status])
+
+
+def _badness(fact: InvariantFacts) -> tuple[float, float]:
+    return (2.0 if fact.status == "broken" else 1.0 if fact.status == "held" else 0.0), _used(fact.value, fact.limit) or 0.0
+
+
+def _used(value: float | None, limit: float | None) -> float | None:
+    """Share of the limit that a value takes up; None where that means nothing."""
+    return value / limit if value is not None and limit is not None and limit > 0 and value >= 0 else None
+
+
+def _invariant(fact: InvariantFacts) -> dict[str, Any]:
+    return fact.model_dump(mode="json") | {"used": _used(fact.value, fact.limit)}
+
+
+def _findings(view: CampaignView, candidate: CandidateView | None) -> Iterable[Any]:
+    if candidate is not None and candidate.review is not None:
+        return candidate.review.findings
+    return [finding for known in view.rounds.values() for refusal in known.refusals for finding in refusal.findings]
+
+
+def _failure(view: CampaignView, candidate: CandidateView | None, verdict: VerdictFacts | None) -> dict[str, Any] | None:
+    """Class, root cause, figures and advice of the run that failed; None unless the verdict is 'failed' by a run."""
+    if verdict is None or verdict.verdict != "failed" or candidate is None:
+        return None
+    own = (view.trials[name] for name in candidate.trials if name in view.trials)
+    trial: TrialFacts | None = next((t for t in own if t.outcome in FAILED_OUTCOMES), None)
+    if trial is None:
+        return None
+    return {
+        "trial": trial.id,
+        "outcome": trial.outcome,
+        "class": trial.cause,
+        "root_cause": trial.detail,
+        "requested_bytes": trial.requested_bytes,
+        "limit_bytes": trial.memory_limit_bytes or (view.created.contract["launch"]["memory_limit_bytes"] if view.created else None),
+        "advice": trial.advice,
+        "lines": list(trial.telling_lines),
+    }
+
+
+def _run_seconds(view: CampaignView) -> float | None:
+    """Mean wall time of a whole run here."""
+    walls = [t.wall_s for t in view.trials.values() if t.outcome == "ok" and t.steps]
+    return math.fsum(walls) / len(walls) if walls else None
+
+
+def _noise(view: CampaignView) -> dict[str, Any] | None:
+    noise = view.noise
+    return {"cv": noise.run_cv, "pair_scale": noise.pair_scale, "pairs": noise.pairs} if noise else None
+
+
+def _calibration(view: CampaignView) -> dict[str, Any] | None:
+    if view.calibrated is None:
+        return None
+    return {"origin": view.calibrated.origin or view.id, "measured_at": view.calibrated.measured_at or None, "reused": bool(view.calibrated.origin)}
+
+
+# --- the page -----------------------------------------------------------------------------------
+
+
+def verdict_page(data: dict[str, Any], width: int = WIDTH, colour: bool = False) -> str:
+    """The verdict for a terminal, no line longer than `width` columns."""
+    headline = f"{_headline(data)} (trust level {data['trust']})"
+    style = "1;32" if data["verdict"] in ("adopted", "leaner") else "1;31"
+    lines = [f"\x1b[{style}m{headline}\x1b[0m" if colour else headline, ""]
+    for label, text in _facts(data):
+        lines += _entry(label, text, width)
+    for block in (_invariant_lines(data, width), _gap_lines(data, width), _finding_lines(data, width), _failure_lines(data, width)):
+        lines += ["", *block] if block else []
+    lines.append("")
+    for label, text in _ending(data):
+        lines += _entry(label, text, width)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _headline(data: dict[str, Any]) -> str:
+    if data["state"] == "stopped":
+        return "STOPPED: the evaluation was ended before it could decide"
+    if data["verdict"] == "failed" and data["failure"]:
+        return "FAILED: a run of it failed"
+    if data["verdict"] == "not_proven" and not data["trials"]:
+        return "NOT PROVEN: nothing was run"
+    return HEADLINES[data["verdict"] or ""]
+
+
+def _facts(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "asked", words.one_line(data["change"])
+    yield "on", f"{words.one_line(data['workload'])}, {data['preset']} preset, commit {data['base'][:12]}"
+    if data["settings"]:
+        yield "settings", ", ".join(f"{name}: {s['before']} -> {s['after']}" for name, s in data["settings"].items())
+    for reason in data["reasons"]:
+        yield "why", words.sentence(reason)
+    yield from _time(data)
+    if step := data["step_time"]:
+        yield "a step", f"{words.step_time(step['baseline_s'])} before, {words.step_time(step['candidate_s'])} with it (medians)"
+    if peak := data["peak_memory"]:
+        yield "memory", _memory(peak, data["memory_saving"])
+
+
+def _time(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    speedup, screening = data["speedup"], data["screening"]
+    if speedup:
+        said = f"{words.confidence(speedup['confidence'])} interval {speedup['low']:.2f} to {speedup['high']:.2f}"
+        pairs = sum(t["kind"] == "claim" and t["arm"] == "candidate" for t in data["trials"])
+        how = f"claimed on {pairs} fresh pairs of runs" if data["speedup_from"] == "claim" else "of the verification, which holds whenever it stopped"
+        yield "speed-up", f"{words.times(speedup['estimate'])} ({said}, {how}): old time of a step over new, against the program as it is"
+    elif screening and screening["log_ratio"] is not None:
+        yield "speed-up", f"{words.change(screening['log_ratio'])} step time in screening, against the program as it is: an estimate without an interval"
+
+
+def _memory(peak: dict[str, int | None], saving: dict[str, Any] | None) -> str:
+    before, after = peak["baseline"], peak["candidate"]
+    change = f" ({words.change(math.log(after / before))})" if before and after else ""
+    text = f"peak {words.size(before)} before, {words.size(after)} with it{change}"
+    if saving:
+        proven = "proven" if saving["proven"] else "not proven"
+        text += f"; {proven}: {words.one_line(saving['reason'])}"
+    return text
+
+
+def _invariant_lines(data: dict[str, Any], width: int) -> list[str]:
+    """A table: name, result, value, limit, how much of the limit is used; how the limit was found below a broken one."""
+    checked = [i for i in data["invariants"] if i["status"] != "not_covered"]
+    if not checked:
+        return []
+    rows = [("What had to stay the same", "", "value", "limit", "used")]
+    rows += [(words.one_line(i["name"]), i["status"], _figure(i["value"]), _figure(i["limit"]), _share(i["used"])) for i in checked]
+    fixed = [max(len(row[column]) for row in rows) for column in range(1, 5)]
+    name = min(max(len(row[0]) for row in rows) + 2, width - sum(fixed) - 8)
+    lines = []
+    for number, row in enumerate(rows):
+        cut = words.one_line(row[0], name - 2 if number else 0)
+        lines.append("  ".join((("  " if number else "") + cut).ljust(name) if column == 0 else row[column].rjust(fixed[column - 1]) for column in range(5)))
+        if number and checked[number - 1]["status"] == "broken":
+            lines += _wrapped(words.sentence(checked[number - 1]["how"]), width, "    ")
+    return lines
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def _share(used: float | None) -> str:
+    if used is None:
+        return ""
+    return "<1 %" if 0 < used < 0.01 else f"{used * 100:.0f} %" if used < 10 else f"{used:.3g}x"
+
+
+def _gap_lines(data: dict[str, Any], width: int) -> list[str]:
+    gaps = [i for i in data["invariants"] if i["status"] == "not_covered"]
+    lines = ["What no invariant could see"] if gaps else []
+    for gap in gaps:
+        lines += _wrapped(f"- {gap['name']}: {words.sentence(gap['how'])}", width, "  ", "    ")
+    return lines
+
+
+def _finding_lines(data: dict[str, Any], width: int) -> list[str]:
+    lines = ["What the review found"] if data["findings"] else []
+    for found in data["findings"]:
+        place = found["path"] if found["rule"] == "out_of_scope" else f"{found['path']}:{found['line']}"
+        lines += _wrapped(f"- {found['severity']}, {place}: {words.sentence(found['text'])}", width, "  ", "    ")
+    return lines
+
+
+def _failure_lines(data: dict[str, Any], width: int) -> list[str]:
+    failure = data["failure"]
+    if not failure:
+        return []
+    lines = [f"The run that failed: {failure['trial']}, {failure['outcome']} ({failure['class'] or 'unknown'})"]
+    said = [failure["root_cause"]]
+    if failure["requested_bytes"]:
+        said.append(f"It asked for {words.size(failure['requested_bytes'])}; a run may use {words.size(failure['limit_bytes'])}.")
+    if failure["advice"]:
+        said.append(f"Try: {failure['advice']}")
+    for text in said:
+        lines += _wrapped(words.sentence(text), width, "  ")
+    lines += [f"  > {words.one_line(line, width - 4)}" for line in failure["lines"][:6]]
+    return lines
+
+
+def _ending(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    cost = data["cost"]
+    yield "cost", f"{words.plural(cost['runs'], 'run')}, {words.duration(cost['trial_seconds'])} of trial time; {_alpha(data)}"
+    if data["noise"]:
+        reused = f" (measured in {data['calibration']['origin']}, fresh pairs agree)" if data["calibration"]["reused"] else ""
+        yield "noise", f"a run varies by {words.percent(data['noise']['cv'])}{reused}; smallest gain that could be proven: {words.percent(data['smallest_provable'])}"
+    if data["report"]:
+        yield "report", data["report"]
+    yield "next", _next(data)
+
+
+def _alpha(data: dict[str, Any]) -> str:
+    if data["alpha"] is None:
+        return "no error probability was drawn"
+    reached = f", e-value {data['evalue']:.4g} where {data['threshold']:.4g} is needed" if data["evalue"] is not None and data["threshold"] else ""
+    return f"error probability {data['alpha']:.2g} of the workload's 0.01 (number {data['ordinal']} on it){reached}"
+
+
+def _next(data: dict[str, Any]) -> str:
+    """What a person can do now."""
+    match data["verdict"]:
+        case "adopted":
+            return "keep it: what was proven holds for this program, contract and machine"
+        case "leaner":
+            return "keep it where memory is short: it may make room for a setting that is faster"
+        case "not_proven":
+            return _more_evidence(data)
+        case "slower":
+            return "drop it, or look for the part of it that helps"
+        case "failed":
+            return "mend the change and ask again" + ("" if data["alpha"] is not None else "; this cost no error probability")
+        case None:
+            return "go on with --resume"
+        case _:
+            return "take out what is named above; a change that alters what is learned is not judged by its speed"
+
+
+def _more_evidence(data: dict[str, Any]) -> str:
+    if not data["trials"]:
+        return "change something that runs"
+    needed, seconds = data["runs_needed"], data["run_seconds"]
+    smallest = f"under {words.percent(data['smallest_provable'])} a gain can hardly be proven here" if data["smallest_provable"] else ""
+    if needed:
+        time = f" ({words.duration(needed * seconds)})" if seconds else ""
+        return f"about {needed} more runs like these{time} would decide; {smallest}; longer runs ([objective] steps) or several small changes in one patch help"
+    return f"a larger effect is needed: {smallest or 'none was seen'}; longer runs or several small changes in one patch help"
+
+
+# --- layout -------------------------------------------------------------------------------------
+
+
+def _entry(label: str, text: str, width: int) -> Sequence[str]:
+    body = textwrap.wrap(words.one_line(text).replace(" %", "\u00a0%"), width - _LABEL - 2, break_long_words=False, break_on_hyphens=False) or [""]
+    return [f"  {label if number == 0 else '':<{_LABEL}}{line}".replace("\u00a0", " ") for number, line in enumerate(body)]
+
+
+def _wrapped(text: str, width: int, first: str, rest: str = "") -> list[str]:
+    return textwrap.wrap(words.one_line(text), width, initial_indent=first, subsequent_indent=rest or first, break_on_hyphens=False)
