@@ -159,8 +159,8 @@ def _badness(fact: InvariantFacts) -> tuple[float, float]:
 
 
 def _used(value: float | None, limit: float | None) -> float | None:
-    """Share of the limit that a value takes up; None where that means nothing."""
-    return value / limit if value is not None and limit is not None and limit > 0 and value >= 0 else None
+    """Share of the limit that a value takes up; None where that means nothing, as for a number that must be equal."""
+    return value / limit if value is not None and limit is not None and limit > 0 and value >= 0 and value != limit else None
 
 
 def _invariant(fact: InvariantFacts) -> dict[str, Any]:
