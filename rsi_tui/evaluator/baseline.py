@@ -16,7 +16,7 @@ from rsi_tui.evaluator.blocks import MAX_VOID, BlockOutcome, BlockPlan, Slot, dr
 from rsi_tui.evaluator.eprocess import choose_plan
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
-from rsi_tui.evaluator.noise import pair_scale, run_cv, smallest_provable
+from rsi_tui.evaluator.noise import drift, pair_scale, run_cv, smallest_provable
 from rsi_tui.evaluator.trajectories import calibrate_trajectories
 from rsi_tui.journal.events import Calibrated
 from rsi_tui.journal.facts import HOST_FAULTS, BandFacts, NoiseFacts
@@ -112,4 +112,5 @@ def _noise(lab: Lab, pairs: list[tuple[float, float]], alpha: float) -> NoiseFac
         differences=tuple(differences),
         smallest_provable=smallest_provable(scale, share, plan.arm_size, plan.max_blocks, margin),
         fingerprint=lab.fingerprint,
+        drift=drift([math.log(score) for pair in pairs for score in pair]),
     )

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rsi_tui.contract.model import Contract
 from rsi_tui.errors import RsiError
 from rsi_tui.evaluator.compare import UpdateComparer
+from rsi_tui.evaluator.noise import MachineNoise
 from rsi_tui.evaluator.trial import TrialRunner
 from rsi_tui.evaluator.validation import HiddenValidation
 from rsi_tui.evaluator.vault import Vault
-from rsi_tui.journal.facts import BandFacts, CandidateFacts, NoiseFacts
+from rsi_tui.journal.facts import BandFacts, CandidateFacts, NoiseFacts, TrialFacts
 from rsi_tui.journal.steps import Steps
 from rsi_tui.launch.lease import Lease
 
@@ -50,6 +51,8 @@ class Lab:
     bands: tuple[BandFacts, ...] = ()
     runs: dict[str, list[float]] = field(default_factory=dict)
     """candidate id -> scores, seconds, of all its runs as a candidate in blocks that count, whatever they were for"""
+    screened: dict[str, tuple[tuple[TrialFacts, ...], tuple[TrialFacts, ...]]] = field(default_factory=dict)
+    """candidate id -> its runs in screening, and those of the incumbent beside it"""
     randbelow: Callable[[int], int] = secrets.randbelow
     between: Callable[[], None] = lambda: None
     """called before each run: where a campaign can pause or stop"""
@@ -57,6 +60,7 @@ class Lab:
     """of the block that is running or was the last to run"""
     on_wait: Callable[[str], None] | None = None
     """told when another campaign of this machine is measuring"""
+    _machine: MachineNoise | None = field(default=None, repr=False)
     _comparer: UpdateComparer | None = field(default=None, repr=False)
 
     @property
@@ -92,6 +96,17 @@ class Lab:
         if self.noise is None:
             raise RuntimeError("noise is asked for before the baseline was calibrated")
         return self.noise
+
+    def follow(self, outcome_scores: Sequence[float]) -> None:
+        """Take in a batch's incumbent runs (scores in seconds, in the order run): the noise follows the machine."""
+        if len(outcome_scores) >= 2:
+            noise = self._machine or MachineNoise(self.measured_noise.differences)
+            self._machine = noise.followed_by(outcome_scores[0], outcome_scores[1])
+
+    @property
+    def pair_scale(self) -> float:
+        """Noise of the machine as it is now; only after the baseline."""
+        return self._machine.scale if self._machine is not None else self.measured_noise.pair_scale
 
     def holdout(self, purpose: str) -> HiddenValidation | None:
         """The hidden validation of a purpose, its data derived on first use from a secret of its own."""

@@ -23,7 +23,7 @@ from rsi_tui.evaluator.blocks import (
 )
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
-from rsi_tui.evaluator.measures import highest_peak
+from rsi_tui.evaluator.measures import highest_peak, scores
 from rsi_tui.journal.events import Screened
 from rsi_tui.journal.facts import HOST_FAULTS, CandidateFacts, InvariantFacts, Outcome, ScreenFacts, TrialFacts
 
@@ -62,6 +62,7 @@ def screen(lab: Lab, step: str, candidates: Sequence[CandidateFacts], incumbent:
         running = [course for course in courses if course.open]
         if running:
             _batch(lab, f"{step}/b{number}", number, running, incumbent)
+    lab.screened |= {course.candidate.id: (tuple(course.trials), tuple(course.theirs)) for course in courses}
     return lab.steps.once(step, Screened, lambda: Screened(results=tuple(_facts(c, incumbent) for c in courses)))
 
 
@@ -86,7 +87,9 @@ def screen_alone(lab: Lab, step: str, candidate: CandidateFacts, incumbent: Cand
 
 def _batch(lab: Lab, step: str, number: int, courses: list[_Course], incumbent: CandidateFacts) -> None:
     outcome = _counting(lab, step, number, [c.candidate for c in courses], incumbent)
-    base = [f.score_s for f in outcome.of(incumbent) if f.score_s is not None]
+    base = scores(outcome.of(incumbent))
+    if not outcome.void:
+        lab.follow(base)
     for course in courses:
         facts = next((f for f in outcome.timed if f.candidate == course.candidate.id and f.arm == "candidate"), None)
         if facts is None or outcome.void:
@@ -119,7 +122,7 @@ def _counting(
 
 def _look(lab: Lab, course: _Course) -> None:
     """Drop, promote or run again, by the rule for the number of batches seen."""
-    scale, margin = lab.measured_noise.pair_scale, lab.contract.objective.margin
+    scale, margin = lab.pair_scale, lab.contract.objective.margin
     if course.alone:
         look = screening.look_alone(course.ratios, scale)
         if look.decision != "again":

@@ -107,10 +107,10 @@ def verify(
     Without the `early_look` the first block is run to its end however hopeless it is: a canary's verification.
     """
     began = time.monotonic()
-    noise, margin = lab.measured_noise, lab.contract.objective.margin
-    size = choose_plan(alpha, predicted_gain, noise.pair_scale, margin)
-    process = EProcess(alpha, noise.pair_scale, margin, predicted_gain)
-    evidence = _Evidence(candidate, incumbent, process, size, noise.pair_scale, early_look)
+    scale, margin = lab.pair_scale, lab.contract.objective.margin
+    size = choose_plan(alpha, predicted_gain, scale, margin)
+    process = EProcess(alpha, scale, margin, predicted_gain)
+    evidence = _Evidence(candidate, incumbent, process, size, scale, early_look)
     number = voided = 0
     while evidence.verdict is None and len(evidence.blocks) < size.max_blocks:
         number += 1
