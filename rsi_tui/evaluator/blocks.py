@@ -176,7 +176,8 @@ def _opening(plan: BlockPlan) -> BlockOpened:
 
 def _closing(outcome: BlockOutcome) -> BlockClosed:
     trials = (*outcome.setup, *outcome.timed) if outcome.plan.sealed else ()
-    return BlockClosed(block=outcome.plan.id, trials=trials, void=outcome.void)
+    seconds = outcome.plan.judge.validation_s
+    return BlockClosed(block=outcome.plan.id, trials=trials, void=outcome.void, validation_s=seconds)
 
 
 def _judged(outcome: BlockOutcome) -> dict[str, tuple[InvariantFacts, ...]]:

@@ -10,6 +10,7 @@ candidate's is `trouble`, which voids the block; it never becomes a verdict.
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -54,6 +55,8 @@ class CheckpointJudge:
     arms: dict[str, Arm] = field(default_factory=dict)
     printed: dict[str, tuple[Arm, Trajectory]] = field(default_factory=dict)
     """trial id -> its arm and what it printed of each step, in the order run"""
+    validation_s: float = 0.0
+    """what the hidden validation of this block took"""
     trouble: str = ""
     """why something failed through no fault of the candidate; '' when nothing did"""
 
@@ -102,9 +105,11 @@ class CheckpointJudge:
             for trial, report in self.reports.items()
             if self.arms[trial] == "candidate"
         }
+        began = time.monotonic()
         if self.probe:
             self._probe()
         known = self._validate(step) if self.holdout else None
+        self.validation_s = time.monotonic() - began
         if known is not None:
             trial = known["trial"]
             found[trial] = (*found.get(trial, ()), *(self._layout(trial) if self.over_seeds else _validation(known)))

@@ -120,6 +120,8 @@ class BlockClosed(Fact):
     trials: tuple[TrialFacts, ...]
     void: str = ""
     """why the block does not count (fault of the host); '' when it does"""
+    validation_s: float = 0.0
+    """what hidden validation took within it, beyond its trials"""
 
 
 class Calibrated(Fact):
