@@ -155,16 +155,14 @@ def _invariants(view: CampaignView, candidate: CandidateView | None, verdict: Ve
 
 
 def _badness(fact: InvariantFacts) -> tuple[float, float]:
-    return (2.0 if fact.status == "broken" else 1.0 if fact.status == "held" else 0.0), _used(fact.value, fact.limit) or 0.0
-
-
-def _used(value: float | None, limit: float | None) -> float | None:
-    """Share of the limit that a value takes up; None where that means nothing, as for a number that must be equal."""
-    return value / limit if value is not None and limit is not None and limit > 0 and value >= 0 and value != limit else None
+    used = fact.value / fact.limit if fact.value is not None and fact.limit else fact.value or 0.0
+    return (2.0 if fact.status == "broken" else 1.0 if fact.status == "held" else 0.0), used
 
 
 def _invariant(fact: InvariantFacts) -> dict[str, Any]:
-    return fact.model_dump(mode="json") | {"used": _used(fact.value, fact.limit)}
+    """As recorded, with what is left up to the limit."""
+    left = fact.limit - fact.value if fact.value is not None and fact.limit is not None else None
+    return fact.model_dump(mode="json") | {"margin": left}
 
 
 def _findings(view: CampaignView, candidate: CandidateView | None) -> Iterable[Any]:
@@ -243,8 +241,8 @@ def _facts(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "on", f"{words.one_line(data['workload'])}, {data['preset']} preset, commit {data['base'][:12]}"
     if data["settings"]:
         yield "settings", ", ".join(f"{name}: {s['before']} -> {s['after']}" for name, s in data["settings"].items())
-    for reason in data["reasons"]:
-        yield "why", words.sentence(reason)
+    for number, reason in enumerate(data["reasons"]):
+        yield "" if number else "why", words.sentence(reason)
     yield from _time(data)
     if step := data["step_time"]:
         yield "a step", f"{words.step_time(step['baseline_s'])} before, {words.step_time(step['candidate_s'])} with it (medians)"
@@ -274,12 +272,12 @@ def _memory(peak: dict[str, int | None], saving: dict[str, Any] | None) -> str:
 
 
 def _invariant_lines(data: dict[str, Any], width: int) -> list[str]:
-    """A table: name, result, value, limit, how much of the limit is used; how the limit was found below a broken one."""
+    """A table: name, result, value, limit, margin; how the limit was found below a broken one."""
     checked = [i for i in data["invariants"] if i["status"] != "not_covered"]
     if not checked:
         return []
-    rows = [("What had to stay the same", "", "value", "limit", "used")]
-    rows += [(words.one_line(i["name"]), i["status"], _figure(i["value"]), _figure(i["limit"]), _share(i["used"])) for i in checked]
+    rows = [("What had to stay the same", "", "value", "limit", "margin")]
+    rows += [(words.one_line(i["name"]), i["status"], *(_figure(i[part], digits) for part, digits in (("value", 4), ("limit", 4), ("margin", 2)))) for i in checked]
     fixed = [max(len(row[column]) for row in rows) for column in range(1, 5)]
     name = min(max(len(row[0]) for row in rows) + 2, width - sum(fixed) - 8)
     lines = []
@@ -291,14 +289,8 @@ def _invariant_lines(data: dict[str, Any], width: int) -> list[str]:
     return lines
 
 
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
-
-
-def _share(used: float | None) -> str:
-    if used is None:
-        return ""
-    return "<1 %" if 0 < used < 0.01 else f"{used * 100:.0f} %" if used < 10 else f"{used:.3g}x"
+def _figure(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}g}"
 
 
 def _gap_lines(data: dict[str, Any], width: int) -> list[str]:

@@ -178,7 +178,7 @@ def _carry(home: Home, opened: Opened, change: _Change | None, tell: Callable[[s
     evaluation = ctx.created.campaign
     over = False
     try:
-        verdict = _end(home, ctx, change)
+        verdict = carry_to_verdict(home, ctx, change)
         over = True
     except Interrupted:
         return Evaluated(evaluation, None, None, 1)
@@ -195,7 +195,7 @@ def _carry(home: Home, opened: Opened, change: _Change | None, tell: Callable[[s
     return Evaluated(evaluation, verdict, report, EXIT_CODES[verdict])
 
 
-def _end(home: Home, ctx: Context, change: _Change | None) -> Verdict:
+def carry_to_verdict(home: Home, ctx: Context, change: _Change | None) -> Verdict:
     """Carry the evaluation to its last state; returns the verdict."""
     state: State = "finished"
     try:
@@ -323,8 +323,7 @@ def _screened_out(ctx: Context, candidate: CandidateFacts, screened: Alone) -> V
 
 def _unclaimed(ctx: Context, verdict: VerdictFacts, claim: ClaimFacts) -> VerdictFacts:
     """A proven gain that did not hold on fresh pairs, or broke an invariant there."""
-    broken = any(i.status == "broken" for i in claim.invariants)
-    facts = verdict.model_copy(
-        update={"verdict": "invalid" if broken else "not_proven", "reasons": ("the gain did not hold on fresh pairs", *claim.reasons)}
-    )
+    broken = [f"{i.name} is broken on fresh pairs: {i.how}" for i in claim.invariants if i.status == "broken"]
+    reasons = broken or ["it was proven in its verification, but what follows did not hold on fresh pairs", *claim.reasons]
+    facts = verdict.model_copy(update={"verdict": "invalid" if broken else "not_proven", "reasons": tuple(reasons)})
     return ctx.steps.once("claim/verdict", VerdictReached, lambda: VerdictReached(verdict=facts)).verdict
