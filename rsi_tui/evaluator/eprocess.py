@@ -100,7 +100,7 @@ def choose_plan(alpha: float, predicted_gain: float, scale: float, margin: float
     best: tuple[int, BlockPlan] | None = None
     for arm_size in ARM_SIZES:
         plan = BlockPlan(arm_size, max_runs // (2 * arm_size + 1))
-        blocks = _blocks_needed(alpha, predicted_gain, scale, margin, arm_size, most=plan.max_blocks)
+        blocks = blocks_needed(alpha, predicted_gain, scale, margin, arm_size, most=plan.max_blocks)
         if blocks is not None and (best is None or blocks * plan.runs_per_block < best[0]):
             best = (blocks * plan.runs_per_block, plan)
     return best[1] if best else BlockPlan(ARM_SIZES[0], max(1, max_runs // (2 * ARM_SIZES[0] + 1)))
@@ -326,7 +326,7 @@ def _typical_log_evalues(gain: Floats, arm_size: int, run_scale: float) -> Float
 
 
 @functools.lru_cache(maxsize=256)
-def _blocks_needed(
+def blocks_needed(
     alpha: float, gain: float, scale: float, margin: float, arm_size: int, most: int
 ) -> int | None:
     """Typical blocks until 1/alpha at this gain; None when `most` are not enough."""
