@@ -22,10 +22,11 @@ what must be the same whatever was learned: tensors, shapes, dtypes, and the num
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Literal
 
 from scipy import stats
@@ -70,13 +71,20 @@ class Look:
 def look(worsenings: Sequence[float], margin: float) -> Look:
     """The decision on relative worsenings of the loss, one a pair; at least two."""
     mean, count = fmean(worsenings), len(worsenings)
-    half = float(stats.t.ppf(1 - LEVEL, count - 1)) * stdev(worsenings) / math.sqrt(count)
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in worsenings) / (count - 1))
+    half = _quantile(count) * deviation / math.sqrt(count)
     low, high = mean - half, mean + half
     if high <= margin:
         return Look("held", mean, low, high)
     if low > margin:
         return Look("broken", mean, low, high)
     return Look("hopeless" if mean >= margin else "open", mean, low, high)
+
+
+@functools.cache
+def _quantile(count: int) -> float:
+    """Of Student's t for so many pairs, at LEVEL."""
+    return float(stats.t.ppf(1 - LEVEL, count - 1))
 
 
 def check_noninferior(
@@ -92,7 +100,7 @@ def check_noninferior(
     """
     if not lab.holdouts:
         return Checked(trouble="the contract names no validation, so nothing tells whether the candidate learns as well")
-    pairs = _Pairs(lab.contract.invariants.loss_margin)
+    pairs = SeedPairs(lab.contract.invariants.loss_margin)
     number = voided = 0
     while not pairs.decided and voided <= MAX_VOID:
         number += 1
@@ -113,7 +121,7 @@ def check_noninferior(
     return pairs.checked()
 
 
-class _Pairs:
+class SeedPairs:
     """The pairs that count, and what they say at the looks."""
 
     def __init__(self, margin: float) -> None:

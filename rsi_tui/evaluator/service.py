@@ -19,6 +19,7 @@ from rsi_tui.evaluator.leave_one_out import Part, leave_one_out
 from rsi_tui.evaluator.profiling.profile import run_profile
 from rsi_tui.evaluator.prove import prove
 from rsi_tui.evaluator.recheck import Known, recheck
+from rsi_tui.evaluator.saving import unprovable
 from rsi_tui.evaluator.screen import Alone, screen, screen_alone
 from rsi_tui.evaluator.slower import judge_slower
 from rsi_tui.evaluator.trial import TrialRequest
@@ -33,6 +34,7 @@ from rsi_tui.journal.facts import (
     ProfileFacts,
     ScreenFacts,
     TrialFacts,
+    Verdict,
     VerdictFacts,
 )
 from rsi_tui.launch.lease import host_lease
@@ -137,6 +139,19 @@ class Evaluator:
     ) -> VerdictFacts:
         """The verdict on what screening saw to be clearly slower: a saving of memory is still looked for."""
         return judge_slower(self._lab, step, screened, candidate, incumbent)
+
+    def bank(
+        self, step: str, screened: ScreenFacts, candidate: CandidateFacts, incumbent: CandidateFacts
+    ) -> VerdictFacts | None:
+        """The verdict on a candidate that screening dropped and saw to need less memory: 'leaner' where that is proven.
+
+        None where memory was measured in a way that can prove no saving.
+        """
+        ours, theirs = self._lab.screened.get(candidate.id, ((), ()))
+        if not ours or unprovable((*ours, *theirs)):
+            return None
+        otherwise: Verdict = "slower" if (screened.log_ratio or 0.0) > 0 else "not_proven"
+        return judge_slower(self._lab, step, Alone(screened, ours, theirs), candidate, incumbent, otherwise)
 
     def screen(self, step: str, candidates: Sequence[CandidateFacts], incumbent: CandidateFacts) -> tuple[ScreenFacts, ...]:
         """Screening estimates; adopts nothing."""

@@ -36,8 +36,10 @@ MAX_TEXT = 24
 """characters of a printed value; what is longer is no number"""
 HARMLESS_FACTOR = 10.0
 """multiple of what harmless perturbations move, as for the learned update"""
-FLOORS = {"largest": 1e-3, "mean": 2e-4}
-"""relative differences that are let through in any case"""
+FLOORS = {"largest": 2e-4, "mean": 5e-5}
+"""relative differences that are let through in any case. On the bundled dense workload, 40 steps, beyond printed
+digits: sums in another order move the loss by 1.3e-7 and the norm of the gradient by 4.5e-6 at most; the quietest
+change of what is learned (no weight decay) moves the loss by 7e-4 at most and 2e-4 on average, the norm by 5e-2"""
 ROUNDING_FACTOR = 4.0
 """multiple of what the bf16 twin moves"""
 UNREPRODUCIBLE = 0.2

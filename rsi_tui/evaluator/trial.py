@@ -323,7 +323,7 @@ class TrialRunner:
                     continue
                 inner = name.relative_to(self.contract.path)
                 if self._launcher.sandboxed:
-                    _make_place(tree / inner, name.is_dir())
+                    make_place(tree / inner, name.is_dir())
                 mounts.append(Mount(name.resolve(), f"{TREE}/{inner.as_posix()}"))
         return tuple(mounts)
 
@@ -432,7 +432,7 @@ def _setup_failed(raw: RawRun, outcome: OutcomeFacts) -> OutcomeFacts:
     return OutcomeFacts("crashed", why.cause, f"A setup command failed: {why.root_cause}", why.evidence, why.facts)
 
 
-def _make_place(path: Path, folder: bool) -> None:
+def make_place(path: Path, folder: bool) -> None:
     """An empty file or folder to mount on, where there is nothing yet."""
     if path.exists():
         return

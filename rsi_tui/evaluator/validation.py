@@ -20,6 +20,7 @@ from typing import Protocol
 from rsi_tui.contract.command import Command, render_make_hidden, render_validation
 from rsi_tui.contract.model import Contract
 from rsi_tui.errors import ContractError, RsiError
+from rsi_tui.evaluator.trial import make_place
 from rsi_tui.journal.facts import InvariantFacts
 from rsi_tui.launch.sandbox import python_mounts
 from rsi_tui.launch.spec import LaunchSpec, Mount, RawRun
@@ -112,7 +113,7 @@ class HiddenValidation:
         spec = LaunchSpec(
             argv=command.argv,
             cwd=str(PurePosixPath(BASE) / launch.workdir),
-            mounts=(*python_mounts(self._python), Mount(self._base, BASE), *self._inputs(), *mounts),
+            mounts=(*python_mounts(self._python), Mount(self._checkout(), BASE), *self._inputs(), *mounts),
             env={**command.env, "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1"},
             timeout_s=launch.timeout_s,
             memory_limit_bytes=launch.memory_limit_bytes,
@@ -120,8 +121,23 @@ class HiddenValidation:
         )
         return self._launcher.run(spec)
 
+    def _checkout(self) -> Path:
+        """The clean checkout; where it lacks a place for an input to be mounted on, a copy of it that has one."""
+        places = {PurePosixPath(m.target).relative_to(BASE): m.source.is_dir() for m in self._inputs()}
+        if all((self._base / place).exists() for place in places):
+            return self._base
+        copy, unfinished = self._hidden / "base", self._hidden / "unfinished base"
+        if not copy.is_dir():
+            self._hidden.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.rmtree(unfinished, ignore_errors=True)
+            shutil.copytree(self._base, unfinished, symlinks=True)
+            for place, is_folder in places.items():
+                make_place(unfinished / place, is_folder)
+            unfinished.rename(copy)
+        return copy
+
     def _inputs(self) -> list[Mount]:
-        """The contract's files outside git, where the clean checkout has a place for them."""
+        """The contract's files outside git, at their own places in the clean checkout."""
         folder = self._contract.path
         return [
             Mount(path, str(PurePosixPath(BASE) / path.relative_to(folder).as_posix()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from rsi_tui.evaluator.screen import BATCH
 from rsi_tui.journal.facts import CandidateFacts, DirectionFacts, VerdictFacts
 from rsi_tui.loop import canaries
+from rsi_tui.loop.banking import bank
 from rsi_tui.loop.context import Context
 from rsi_tui.loop.executor import build
 from rsi_tui.loop.joining import join
@@ -73,6 +74,7 @@ def _measure(ctx: Context, direction: DirectionFacts, wave: list[CandidateFacts]
     canaries.heed(ctx, guests, results)
     if not ctx.contract.proof.bundle:
         _verify_promoted(ctx, direction, step)
+        bank(ctx, step, [result for result in results if result.candidate not in planted])
 
 
 def verify(ctx: Context, candidate: CandidateFacts, predicted_gain: float) -> VerdictFacts:

@@ -38,6 +38,8 @@ class Memory:
     """candidates whose adoption was taken back: nothing is built on them"""
     verified: list[str] = field(default_factory=list)
     """candidates in the order in which the ledger gave them their error probability"""
+    offered: list[str] = field(default_factory=list)
+    """candidates that were offered to the evaluator as savings of memory"""
     hypotheses: int = 0
     candidates: int = 0
     """ids given out, bundles included"""

@@ -80,10 +80,21 @@ class Oracle:
     """log-ratio of a candidate to whatever it is measured against"""
     verdict: Callable[[CandidateFacts], Verdict] = lambda candidate: "adopted"
     peak: Callable[[CandidateFacts], int] = lambda candidate: 100
+    incumbent_peak: int = 100
+    leaner: Callable[[CandidateFacts], bool] = lambda candidate: True
+    """is a saving proven that is offered for the bank?"""
+    offered: list[str] = field(default_factory=list)
     during: Callable[[str], None] = lambda what: None
     """called within each measurement, as `between` is"""
+    worth: Callable[[str], tuple[float, float] | str] = lambda name: (0.1, 0.08)
+    """of a stack's change by name: log of the time without it to the time with it and its lower bound, or how it fails"""
+    refuted: Callable[[CandidateFacts], str] = lambda stack: ""
+    """what the claim finds wrong with a stack"""
     verified: list[tuple[str, str]] = field(default_factory=list)
     """(candidate, incumbent)"""
+    forced: list[str] = field(default_factory=list)
+    """verified without an early look"""
+    claimed: list[str] = field(default_factory=list)
     revealed: bool = False
     closed: bool | None = None
 
@@ -104,7 +115,7 @@ class Oracle:
         return self.steps.once(step, Screened, lambda: Screened(results=tuple(
             ScreenFacts(
                 candidate=c.id, incumbent=incumbent.id, outcome="ok", log_ratio=self.effect(c), batches=2,
-                promoted=self.effect(c) < 0, reason="", peak_bytes=self.peak(c), incumbent_peak_bytes=100,
+                promoted=self.effect(c) < 0, reason="", peak_bytes=self.peak(c), incumbent_peak_bytes=self.incumbent_peak,
             )
             for c in candidates
         ))).results  # fmt: skip
@@ -124,8 +135,19 @@ class Oracle:
         )  # fmt: skip
         return self.steps.once(step, VerdictReached, lambda: VerdictReached(verdict=facts)).verdict
 
+    def bank(
+        self, step: str, screened: ScreenFacts, candidate: CandidateFacts, incumbent: CandidateFacts
+    ) -> VerdictFacts:
+        self.during("bank")
+        self.offered.append(candidate.id)
+        verdict: Verdict = "leaner" if self.leaner(candidate) else "slower"
+        facts = VerdictFacts(candidate=candidate.id, incumbent=incumbent.id, verdict=verdict, reasons=("told",), alpha=0.0)
+        return self.steps.once(step, VerdictReached, lambda: VerdictReached(verdict=facts)).verdict
+
     def claim(self, step: str, stack: CandidateFacts, attribution: tuple[AttributionFacts, ...]) -> ClaimFacts:
         self.during("claim")
+        if self.steps.find(step) is None:
+            self.claimed.append(stack.id)
         facts = ClaimFacts(
             candidate=stack.id, pairs=8, baseline_step_s=0.1, candidate_step_s=0.09, speedup=None, total_wall_ratio=None,
             slope_ratio=None, baseline_peak_bytes=None, candidate_peak_bytes=None, slow_run_bound=1.0, invariants=(),
