@@ -30,7 +30,7 @@ from rsi_tui.evaluator.eprocess import BlockPlan as VerificationSize
 from rsi_tui.evaluator.eprocess import EProcess, choose_plan, draw_order
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
-from rsi_tui.evaluator.measures import Checked, carry_over, gaps, highest_peak, scores, total_wall_holds
+from rsi_tui.evaluator.measures import Checked, badness, carry_over, gaps, highest_peak, scores, total_wall_holds
 from rsi_tui.evaluator.noninferior import check_noninferior
 from rsi_tui.evaluator.one_step import check_one_step
 from rsi_tui.evaluator.saving import prove_saving
@@ -79,7 +79,7 @@ class _Evidence:
     def hold(self, found: Sequence[InvariantFacts]) -> None:
         for fact in found:
             known = self.invariants.get(fact.name)
-            if known is None or _badness(fact) > _badness(known):
+            if known is None or badness(fact) > badness(known):
                 self.invariants[fact.name] = fact
 
     def decide(self, verdict: Verdict, reason: str) -> None:
@@ -260,6 +260,7 @@ def _adopt_or_not(evidence: _Evidence) -> None:
 
 def _block(lab: Lab, step: str, evidence: _Evidence) -> BlockOutcome:
     first = not evidence.blocks
+    validated = first and lab.compares  # where updates may differ, one pair of losses says nothing: see `noninferior`
     block, draw, commitment = draw_block(lab, step, lambda: draw_order(evidence.size.arm_size, lab.randbelow))
     candidate, incumbent = evidence.candidate, evidence.incumbent
     plan = BlockPlan(
@@ -273,7 +274,7 @@ def _block(lab: Lab, step: str, evidence: _Evidence) -> BlockOutcome:
         timed=tuple(Slot("candidate", candidate) if x == "B" else Slot("incumbent", incumbent) for x in draw.order),
         draw=draw,
         commitment=commitment,
-        judge=CheckpointJudge(lab, compare=lab.compares, holdout="verify" if first and lab.holdouts else ""),
+        judge=CheckpointJudge(lab, compare=lab.compares, holdout="verify" if validated and lab.holdouts else ""),
         sealed=True,
         halt=(lambda timed: _hopeless(evidence, timed)) if first and evidence.early_look else None,
     )
@@ -326,13 +327,6 @@ def _speedup(evidence: _Evidence) -> Interval | None:
     """Incumbent / candidate with the highest of these confidences at which the closed blocks say anything."""
     intervals = (speedup_interval(evidence.times, evidence.pair_scale, confidence) for confidence in CONFIDENCES)
     return next((interval for interval in intervals if interval is not None), None)
-
-
-def _badness(fact: InvariantFacts) -> float:
-    """Broken is worst, then not covered, then the larger share of the limit."""
-    if fact.status != "held":
-        return math.inf if fact.status == "broken" else 1e9
-    return (fact.value or 0.0) / fact.limit if fact.limit else fact.value or 0.0
 
 
 def _sentence(fact: InvariantFacts) -> str:
