@@ -49,7 +49,7 @@ def force_one(ctx: Context) -> None:
 def guests(ctx: Context, room: int = BATCH) -> list[CandidateFacts]:
     """Canaries that are due, built on the best, as many as there is room for beside the candidates of a wave."""
     planted: list[CandidateFacts] = []
-    for kind in _due(ctx):
+    for kind in due(ctx):
         if len(planted) < room and (canary := _plant(ctx, kind, forced=False)) is not None:
             planted.append(canary)
     return planted
@@ -72,7 +72,7 @@ def heed(ctx: Context, canaries: Sequence[CandidateFacts], results: Sequence[Scr
             _verify(ctx, by_id[result.candidate], kinds[result.candidate], -result.log_ratio)
 
 
-def _due(ctx: Context) -> list[CanaryKind]:
+def due(ctx: Context) -> list[CanaryKind]:
     """Kinds that the candidates so far call for and that were not tried yet."""
     if not ctx.contract.proof.canaries:
         return []

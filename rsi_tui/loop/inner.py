@@ -28,7 +28,8 @@ def run_direction(ctx: Context, direction: DirectionFacts) -> str:
     reason = ""
     while not reason:
         wave: list[CandidateFacts] = []
-        while len(wave) < BATCH and not reason:
+        size = BATCH - 1 if canaries.due(ctx) else BATCH
+        while len(wave) < size and not reason:
             ctx.heed_people()
             round_ += 1
             heed_vetoes(ctx, f"{direction.id}/r{round_}")

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from math import exp
 from pathlib import Path
+from types import MappingProxyType
 
 from rsi_tui.contract.load import load_contract
 from rsi_tui.contract.model import Contract
+from rsi_tui.evaluator.leave_one_out import Part, worth_nothing
 from rsi_tui.journal.events import (
     AlphaGranted,
     Calibrated,
     CampaignCreated,
     Claimed,
     Event,
+    LeftOut,
     Profiled,
     Screened,
     SecretsRevealed,
@@ -40,6 +44,7 @@ from rsi_tui.locations import Home
 from rsi_tui.loop.context import Context
 from rsi_tui.loop.memory import Memory
 from rsi_tui.loop.recall import Memories
+from rsi_tui.loop.revoking import waiting_vetoes
 from rsi_tui.minds.protocol import Mind, PastEffect
 from rsi_tui.repo.mirror import Mirror
 from tests.support.campaigns import tiny_repository
@@ -127,6 +132,7 @@ class Oracle:
         self.during("verify")
         if self.steps.find(step) is None:
             self.verified.append((candidate.id, incumbent.id))
+            self.forced += [] if early_look else [candidate.id]
         faster = 2.718281828 ** -self.effect(candidate)
         facts = VerdictFacts(
             candidate=candidate.id, incumbent=incumbent.id, verdict=self.verdict(candidate), reasons=("told",), alpha=alpha,
@@ -151,9 +157,27 @@ class Oracle:
         facts = ClaimFacts(
             candidate=stack.id, pairs=8, baseline_step_s=0.1, candidate_step_s=0.09, speedup=None, total_wall_ratio=None,
             slope_ratio=None, baseline_peak_bytes=None, candidate_peak_bytes=None, slow_run_bound=1.0, invariants=(),
-            attribution=attribution, proven=True,
+            attribution=attribution, proven=not self.refuted(stack), refuted=self.refuted(stack),
         )  # fmt: skip
         return self.steps.once(step, Claimed, lambda: Claimed(claim=facts)).claim
+
+    def leave_one_out(self, step: str, stack: CandidateFacts, parts: Sequence[Part], *, last: bool) -> LeftOut:
+        self.during("leave one out")
+        found: list[AttributionFacts] = []
+        for part in parts:
+            worth = self.worth(part.name)
+            more: dict[str, object] = {"note": worth} if isinstance(worth, str) else {
+                "log_ratio": -worth[0],
+                "interval": Interval(estimate=exp(worth[0]), low=exp(worth[1]), high=exp(2 * worth[0] - worth[1]), confidence=0.95),
+            }  # fmt: skip
+            proven = isinstance(worth, str) or worth[1] > 0
+            found.append(AttributionFacts.model_validate({
+                "name": part.name, "kind": part.kind, "candidate": part.candidate, "how": "leave-one-out", "proven": proven,
+                "log_ratio": None, **more,
+            }))  # fmt: skip
+        dropped = "" if last else worth_nothing({p.name: p.interval for p in found if p.interval is not None}, 0.005)
+        facts = LeftOut(stack=stack.id, parts=tuple(found), dropped=dropped)
+        return self.steps.once(step, LeftOut, lambda: facts)
 
     def reveal(self) -> None:
         self.revealed = True
@@ -182,17 +206,21 @@ def bench(
     candidates: int = 8,
     bundle: bool = True,
     past: tuple[PastEffect, ...] = (),
+    proof: Mapping[str, object] = MappingProxyType({}),
     toml: Callable[[str], str] = lambda text: text,
 ) -> Bench:
-    """A campaign on the tiny workload; the same folder with the events of an earlier one resumes it."""
+    """A campaign on the tiny workload; the same folder with the events of an earlier one resumes it.
+
+    `proof` changes the contract's proof.
+    """
     repository = folder / "tiny"
     if not repository.exists():
         tiny_repository(repository)
         file = repository / "workload.toml"
         file.write_text(toml(file.read_text()))
     contract = load_contract(repository, "quick")
-    proof = contract.proof.model_copy(update={"bundle": bundle, "max_verifications": 8})
-    contract = contract.model_copy(update={"proof": proof})
+    changed = contract.proof.model_copy(update={"bundle": bundle, "max_verifications": 8, **proof})
+    contract = contract.model_copy(update={"proof": changed})
     home = Home(folder / "home")
     mirror = Mirror.open(home, repository, committed=True)
     paths = home.campaign("c")
@@ -220,6 +248,7 @@ def bench(
         memory=Memory(original),
         recall=recall,
         cancel=threading.Event(),
+        vetoes=waiting_vetoes(events),
     )
     return Bench(ctx, writer, oracle, asked)
 
