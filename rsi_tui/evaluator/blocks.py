@@ -63,6 +63,8 @@ class BlockPlan:
     commitment: str
     judge: CheckpointJudge
     sealed: bool = False
+    timing: bool = True
+    """are the times of this block looked at? Where they are not, a run without one is as good as any"""
     halt: Callable[[Sequence[TrialFacts]], bool] | None = None
     """asked half-way through the timed slots: True ends the block there, as futile"""
 
@@ -146,7 +148,8 @@ def _run_open(lab: Lab, plan: BlockPlan) -> BlockOutcome:
             plan.judge.holdout = ""  # nothing will be claimed of it
         outcome.invariants = _judged(outcome)
     # Checkpoints that a failed candidate did not leave are no trouble of ours.
-    failed = any(counts_against(f) for f in outcome.timed if f.arm == "candidate")
+    against = counts_against if plan.timing else died
+    failed = any(against(f) for f in outcome.timed if f.arm == "candidate")
     outcome.void = _void_reason(outcome) or ("" if failed else plan.judge.trouble)
     lab.steps.once(f"{plan.step}/closed", BlockClosed, lambda: _closing(outcome))
     plan.judge.dispose()
@@ -158,9 +161,14 @@ def no_time(facts: TrialFacts) -> str:
     return facts.detail or "; ".join(facts.flags) or "its progress lines could not be timed"
 
 
+def died(facts: TrialFacts) -> bool:
+    """A run that did not do its work; faults of the host do not count."""
+    return facts.outcome not in ("ok", *HOST_FAULTS)
+
+
 def counts_against(facts: TrialFacts) -> bool:
     """A run that died, or whose output could not be timed; faults of the host do not count."""
-    return facts.outcome not in HOST_FAULTS and (facts.outcome != "ok" or facts.score_s is None)
+    return died(facts) or (facts.outcome == "ok" and facts.score_s is None)
 
 
 def _opening(plan: BlockPlan) -> BlockOpened:
@@ -199,7 +207,8 @@ def _void_reason(outcome: BlockOutcome) -> str:
         if facts.outcome != "ok":
             return f"{facts.id}, the block's {facts.arm} run, ended as {facts.outcome}: {facts.detail}"
     for facts in outcome.timed:
-        if facts.arm == "incumbent" and (facts.outcome != "ok" or facts.score_s is None):
+        untimed = outcome.plan.timing and facts.score_s is None
+        if facts.arm == "incumbent" and (facts.outcome != "ok" or untimed):
             return f"{facts.id}, a run of the incumbent, has no time ({facts.outcome}): {no_time(facts)}"
     return ""
 

@@ -36,9 +36,8 @@ from rsi_tui.evaluator.blocks import (
     BlockOutcome,
     BlockPlan,
     Slot,
-    counts_against,
+    died,
     draw_block,
-    no_time,
     run_block,
 )
 from rsi_tui.evaluator.draws import shuffled
@@ -109,9 +108,9 @@ def check_noninferior(
         if any(fact.status == "broken" for fact in pairs.layout):
             return Checked(invariants=pairs.layout)
         losses = hidden_losses(lab, f"{step}/p{number}")
-        failed = next((f for f in outcome.of(candidate) if counts_against(f)), None)
+        failed = next((f for f in outcome.of(candidate) if died(f)), None)
         if failed is not None and not outcome.void:
-            return Checked(pairs.layout, f"run {failed.id} of the candidate has no time ({failed.outcome}): {no_time(failed)}")
+            return Checked(pairs.layout, f"run {failed.id} of the candidate ended as {failed.outcome}: {failed.detail}")
         if outcome.void or losses is None:
             voided += 1
         else:
@@ -186,5 +185,6 @@ def _pair(
         commitment=commitment,
         judge=CheckpointJudge(lab, compare=False, holdout=purpose, over_seeds=True),
         sealed=True,
+        timing=False,
     )
     return run_block(lab, plan)

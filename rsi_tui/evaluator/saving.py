@@ -196,6 +196,7 @@ def _block(case: _Case, step: str) -> BlockOutcome:
         commitment=commitment,
         judge=CheckpointJudge(lab, compare=lab.compares, holdout=holdout),
         sealed=True,
+        timing=False,
         halt=_hopeless,
     )
     return run_block(lab, plan)
