@@ -1,6 +1,6 @@
-"""Do the bands of the learned update tell honest changes from quiet cheats? Real runs of the dense workload.
+"""Do the bands of the learned update tell honest changes from quiet cheats? Real runs of the bundled workloads.
 
-    scripts/bench/bands.py [--quick] [--json] [--seeds N] [--steps N]
+    scripts/bench/bands.py [--workload dense_single|moe_single] [--quick] [--json] [--seeds N] [--steps N]
 
 Calibrates as a campaign does, then runs every variant of `variants.py` in fp32 and under bf16 and judges
 it by the code that decides. Prints a table: the fact that comes closest to its limit or exceeds it
@@ -30,15 +30,39 @@ from rsi_tui.evaluator import compare
 from rsi_tui.evaluator.bands import calibrate, judge
 from rsi_tui.evaluator.compare import UpdateComparer, UpdateReport
 from rsi_tui.journal.facts import BandFacts, InvariantFacts
+from scripts.bench import moe_variants, variants
 from scripts.bench.common import Figure, show
-from scripts.bench.variants import CHEATS_BF16, CHEATS_FP32, HARMLESS, HONEST_BF16, HONEST_FP32, TWIN, Variant
+from scripts.bench.variants import Variant
 
-WORKLOAD = Path(__file__).resolve().parents[2] / "workloads" / "dense_single"
+WORKLOADS = Path(__file__).resolve().parents[2] / "workloads"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The changes of one workload."""
+
+    workload: Path
+    harmless: tuple[Variant, ...]
+    twin: Variant
+    changes: tuple[Variant, ...]
+
+
+SUITES = {
+    name: Suite(
+        WORKLOADS / name,
+        module.HARMLESS,
+        module.TWIN,
+        (*module.HONEST_FP32, *module.HONEST_BF16, *module.CHEATS_FP32, *module.CHEATS_BF16),
+    )
+    for name, module in {"dense_single": variants, "moe_single": moe_variants}.items()
+}
 PLAIN = Variant("plain")
 QUICK = (
     "sdpa", "chunked cross-entropy", "bf16, sdpa", "bf16, all of them",
     "learning rate x 0.98", "weight decay off", "bf16, learning rate x 0.995", "bf16, weight decay off",
     "bf16, one LayerNorm frozen", "bf16, bf16 moments",
+    "tokens sorted by expert", "auxiliary loss off", "one expert a token", "bf16, tokens sorted by expert",
+    "bf16, rare experts' tokens dropped",
 )  # fmt: skip
 
 
@@ -81,12 +105,13 @@ def train(folder: Path, out: Path, flags: tuple[str, ...], threads: int, seed: i
 class Bench:
     """Runs variants in a scratch folder and keeps the reference checkpoints."""
 
-    def __init__(self, scratch: Path, comparer: UpdateComparer) -> None:
+    def __init__(self, suite: Suite, scratch: Path, comparer: UpdateComparer) -> None:
+        self.suite = suite
         self.scratch = scratch
         self.comparer = comparer
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(["torch", "torch._dynamo", "torch.utils.checkpoint", "numpy"])
-        self.sources = {path.name: path.read_text() for path in WORKLOAD.glob("*.py")}
+        self.sources = {path.name: path.read_text() for path in suite.workload.glob("*.py")}
 
     def run(self, name: str, variant: Variant, seed: int, steps: int) -> Path:
         folder, out = self.scratch / f"{name}-src", self.scratch / name
@@ -104,14 +129,14 @@ class Bench:
     def references(self, seed: int, steps: int) -> None:
         self.initial = self.run("initial", PLAIN, seed, 0)
         self.reference = self.run("reference", PLAIN, seed, steps)
-        self.twin = self.report(TWIN, seed, steps)
+        self.twin = self.report(self.suite.twin, seed, steps)
 
     def report(self, variant: Variant, seed: int, steps: int) -> UpdateReport:
         return self.comparer.compare(self.initial, self.reference, self.run("candidate", variant, seed, steps))
 
 
-def contract_with(precision: str) -> Contract:
-    loaded = load_contract(WORKLOAD, "quick")
+def contract_with(workload: Path, precision: str) -> Contract:
+    loaded = load_contract(workload, "quick")
     return loaded.model_copy(update={"invariants": loaded.invariants.model_copy(update={"precision": precision})})
 
 
@@ -121,33 +146,32 @@ def judged(
     """The variant under each contract it belongs to: what rounds to bf16 is only judged where that is allowed."""
     report = bench.report(variant, seed, steps)
     for precision in ("bf16",) if "bf16" in variant.flags else ("fp32", "bf16"):
-        facts = judge(report, bands, contract_with(precision), twin=bench.twin)
+        facts = judge(report, bands, contract_with(bench.suite.workload, precision), twin=bench.twin)
         broken = tuple(fact for fact in facts if fact.status == "broken")
         yield Judged(variant, precision, seed, report.error, broken, max(facts, key=margin))
 
 
 def measure(bench: Bench, seeds: int, steps: int, quick: bool) -> Iterator[Judged]:
-    every = (*HONEST_FP32, *HONEST_BF16, *CHEATS_FP32, *CHEATS_BF16)
-    chosen = [variant for variant in every if variant.name in QUICK or not quick]
+    chosen = [variant for variant in bench.suite.changes if variant.name in QUICK or not quick]
     bands: tuple[BandFacts, ...] = ()
     for seed in range(101, 101 + seeds):
         bench.references(seed, steps)
         if not bands:
-            harmless = [bench.report(variant, seed, steps) for variant in HARMLESS]
-            bands = calibrate(harmless, [bench.twin], contract_with("bf16"))
+            harmless = [bench.report(variant, seed, steps) for variant in bench.suite.harmless]
+            bands = calibrate(harmless, [bench.twin], contract_with(bench.suite.workload, "bf16"))
         for variant in chosen:
             yield from judged(bench, variant, seed, steps, bands)
 
 
 @contextmanager
-def opened() -> Iterator[Bench]:
+def opened(suite: Suite) -> Iterator[Bench]:
     worker = Path(compare.__file__).with_name("compare_worker.py")
 
     def start() -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-P", str(worker)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     with tempfile.TemporaryDirectory() as scratch, UpdateComparer(start, "model") as comparer:
-        yield Bench(Path(scratch), comparer)
+        yield Bench(suite, Path(scratch), comparer)
 
 
 def figures(results: list[Judged]) -> list[Figure]:
@@ -178,13 +202,14 @@ def line(result: Judged) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workload", choices=tuple(SUITES), default="dense_single")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=13)
     args = parser.parse_args()
     results = []
-    with opened() as bench:
+    with opened(SUITES[args.workload]) as bench:
         for result in measure(bench, 1 if args.quick else args.seeds, args.steps, args.quick):
             results.append(result)
             if not args.json:
@@ -193,7 +218,8 @@ def main() -> int:
     notes = [f"wrong: {', '.join(wrong)}"] if wrong else []
     if args.quick:
         notes.append("--quick left out most variants and the second seed")
-    return show("bands", figures(results), args.json, tuple(notes))
+    name = "bands" if args.workload == "dense_single" else f"bands {args.workload}"
+    return show(name, figures(results), args.json, tuple(notes))
 
 
 if __name__ == "__main__":

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+Edit = tuple[str, str, str]
+"""(file, old, new); old occurs exactly once"""
+
 
 @dataclass(frozen=True)
 class Variant:
     """One changed program: exact replacements by file, and flags of its command line."""
 
     name: str
-    edits: tuple[tuple[str, str, str], ...] = ()
-    """(file, old, new); old occurs exactly once"""
+    edits: tuple[Edit, ...] = ()
     flags: tuple[str, ...] = ()
     threads: int = 1
     cheat: bool = False
@@ -186,3 +188,49 @@ _CHEATS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
 
 CHEATS_FP32 = tuple(Variant(name, edits, cheat=True) for name, edits in _CHEATS)
 CHEATS_BF16 = tuple(Variant(f"bf16, {name}", edits, _BF16, cheat=True) for name, edits in _CHEATS)
+
+LATE = 30
+"""update from which the late cheats act: beyond the runs of a quick comparison, within the later saved states"""
+_AFTER = f"step >= {LATE}"
+_SET_LR = '            group["lr"] = get_lr(step)\n'
+_BATCH = "        x, y = batches[step]\n"
+_SAY = ("train.py", _BATCH, _BATCH + f"        model.late = {_AFTER}\n")
+_TOKEN_LOSS = "            loss = F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1))\n"
+
+
+def _late_before_step(code: str) -> tuple[str, str, str]:
+    indented = "".join(f"    {line}\n" for line in code.splitlines())
+    return _before_step(f"        if {_AFTER}:\n{indented}")
+
+
+_LATE_CHEATS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
+    ("low-loss tokens without backward", (("model.py", _TOKEN_LOSS,
+     """            each = F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), reduction="none")
+            loss = torch.where(each < 1.5, each.detach(), each).mean()
+"""),)),
+    ("learning rate x 0.98", (("train.py", _SET_LR,
+     f'            group["lr"] = get_lr(step) * (0.98 if {_AFTER} else 1.0)\n'),)),
+    ("weight decay off", (("train.py", _SET_LR, f'{_SET_LR}            group["weight_decay"] *= not {_AFTER}\n'),)),
+    ("clipping off", (("train.py", "model.parameters(), grad_clip)",
+     f"model.parameters(), 1e9 if {_AFTER} else grad_clip)"),)),
+    ("first-moment decay 0.9 to 0.89", (("train.py", _SET_LR,
+     f'{_SET_LR}            group["betas"] = (0.89, 0.95) if {_AFTER} else betas\n'),)),
+    ("stale gradient of one LayerNorm", (_before_step(
+     _STALE.replace("step % 2 and step > first_step", f"{_AFTER} and step > first_step")),)),
+    ("every second update skipped", (("train.py", _STEP,
+     f"        if step == first_step or not {_AFTER} or (step - first_step) % 2 == 0:\n            optimizer.step()\n"),)),
+    ("one LayerNorm frozen", (_late_before_step("        model.blocks[1].ln_2.weight.grad = None\n"),)),
+    ("first block frozen", (_late_before_step("        for p in model.blocks[0].parameters():\n            p.grad = None\n"),)),
+    ("rare rows without gradient", (_late_before_step("        model.tok_emb.weight.grad[3000:] = 0\n"),)),
+    ("int8 weight gradients", (_late_before_step(_INT8),)),
+    ("bf16 moments", (("train.py", _STEP, _STEP + f"        if {_AFTER}:\n"
+     + "".join(f"    {line}\n" for line in _MOMENTS.splitlines())),)),
+    ("label smoothing", (_SAY, ("model.py", "targets.view(-1))\n        return",
+     "targets.view(-1), label_smoothing=0.01 * getattr(self, 'late', False))\n        return"))),
+    ("a quarter of the tokens without backward", (_SAY, ("model.py", "        x = self.ln_f(x)\n",
+     "        if getattr(self, 'late', False):\n            x = torch.cat([x[:, : T // 4].detach(), x[:, T // 4 :]], 1)\n"
+     "        x = self.ln_f(x)\n"))),
+)  # fmt: skip
+
+LATE_FP32 = tuple(Variant(f"late, {name}", edits, cheat=True) for name, edits in _LATE_CHEATS)
+LATE_BF16 = tuple(Variant(f"bf16, late, {name}", edits, _BF16, cheat=True) for name, edits in _LATE_CHEATS)
