@@ -149,6 +149,7 @@ def _judgement_lines(view: CampaignView, body: ev.Body) -> Iterator[tuple[str, s
 
 
 _PURPOSES: dict[ev.Purpose, str] = {
+    "check": "trying whether it runs:",
     "screen": "screening",
     "verify": "verifying",
     "claim": "claiming",
@@ -165,7 +166,7 @@ def _block_words(body: ev.BlockOpened) -> str:
         return f"measuring noise: {runs} of the program as it is"
     if body.purpose == "reference":
         return f"recording references: {runs}"
-    against = "" if body.purpose in ("endurance", "memory") else " against the original" if body.incumbent == ORIGINAL else f" against {body.incumbent}"
+    against = "" if body.purpose in ("check", "endurance", "memory") else " against the original" if body.incumbent == ORIGINAL else f" against {body.incumbent}"
     secret = ", in a secret order" if body.purpose in ("verify", "claim", "leave-one-out") else ""
     return f"{_PURPOSES[body.purpose]} {', '.join(body.candidates)}{against}: {runs}{secret}"
 

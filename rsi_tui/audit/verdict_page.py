@@ -7,8 +7,7 @@ nothing else. Every figure comes from the evaluation's journal; what was not mea
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from rsi_tui.errors import UsageError
 from rsi_tui.journal.facts import InvariantFacts, TrialFacts, VerdictFacts
 from rsi_tui.journal.view import FAILED_OUTCOMES, CampaignView, CandidateView
 
-WIDTH = 79
 HEADLINES = {
     "adopted": "ADOPTED: proven faster, and every invariant held",
     "leaner": "LEANER: proven to need less memory, not proven faster",
@@ -29,7 +27,6 @@ HEADLINES = {
     "failed": "FAILED: it can't be applied, or does not run",
     "": "NO VERDICT: the evaluation was interrupted",
 }
-_LABEL = 10
 
 
 def verdict_data(view: CampaignView, report: Path | None = None) -> dict[str, Any]:
@@ -211,18 +208,18 @@ def _calibration(view: CampaignView) -> dict[str, Any] | None:
 # --- the page -----------------------------------------------------------------------------------
 
 
-def verdict_page(data: dict[str, Any], width: int = WIDTH, colour: bool = False) -> str:
+def verdict_page(data: dict[str, Any], width: int = words.WIDTH, colour: bool = False) -> str:
     """The verdict for a terminal, no line longer than `width` columns."""
     headline = f"{_headline(data)} (trust level {data['trust']})"
     style = "1;32" if data["verdict"] in ("adopted", "leaner") else "1;31"
     lines = [f"\x1b[{style}m{headline}\x1b[0m" if colour else headline, ""]
     for label, text in _facts(data):
-        lines += _entry(label, text, width)
+        lines += words.entry(label, text, width)
     for block in (_invariant_lines(data, width), _gap_lines(data, width), _finding_lines(data, width), _failure_lines(data, width)):
         lines += ["", *block] if block else []
     lines.append("")
     for label, text in _ending(data):
-        lines += _entry(label, text, width)
+        lines += words.entry(label, text, width)
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -285,7 +282,7 @@ def _invariant_lines(data: dict[str, Any], width: int) -> list[str]:
         cut = words.one_line(row[0], name - 2 if number else 0)
         lines.append("  ".join((("  " if number else "") + cut).ljust(name) if column == 0 else row[column].rjust(fixed[column - 1]) for column in range(5)))
         if number and checked[number - 1]["status"] == "broken":
-            lines += _wrapped(words.sentence(checked[number - 1]["how"]), width, "    ")
+            lines += words.wrapped(words.sentence(checked[number - 1]["how"]), width, "    ")
     return lines
 
 
@@ -297,7 +294,7 @@ def _gap_lines(data: dict[str, Any], width: int) -> list[str]:
     gaps = [i for i in data["invariants"] if i["status"] == "not_covered"]
     lines = ["What no invariant could see"] if gaps else []
     for gap in gaps:
-        lines += _wrapped(f"- {gap['name']}: {words.sentence(gap['how'])}", width, "  ", "    ")
+        lines += words.wrapped(f"- {gap['name']}: {words.sentence(gap['how'])}", width, "  ", "    ")
     return lines
 
 
@@ -305,7 +302,7 @@ def _finding_lines(data: dict[str, Any], width: int) -> list[str]:
     lines = ["What the review found"] if data["findings"] else []
     for found in data["findings"]:
         place = found["path"] if found["rule"] == "out_of_scope" else f"{found['path']}:{found['line']}"
-        lines += _wrapped(f"- {found['severity']}, {place}: {words.sentence(found['text'])}", width, "  ", "    ")
+        lines += words.wrapped(f"- {found['severity']}, {place}: {words.sentence(found['text'])}", width, "  ", "    ")
     return lines
 
 
@@ -320,7 +317,7 @@ def _failure_lines(data: dict[str, Any], width: int) -> list[str]:
     if failure["advice"]:
         said.append(f"Try: {failure['advice']}")
     for text in said:
-        lines += _wrapped(words.sentence(text), width, "  ")
+        lines += words.wrapped(words.sentence(text), width, "  ")
     lines += [f"  > {words.one_line(line, width - 4)}" for line in failure["lines"][:6]]
     return lines
 
@@ -371,15 +368,3 @@ def _more_evidence(data: dict[str, Any]) -> str:
         time = f" ({words.duration(needed * seconds)})" if seconds else ""
         return f"about {needed} more runs like these{time} would decide; {smallest}; longer runs ([objective] steps) or several small changes in one patch help"
     return f"a larger effect is needed: {smallest or 'none was seen'}; longer runs or several small changes in one patch help"
-
-
-# --- layout -------------------------------------------------------------------------------------
-
-
-def _entry(label: str, text: str, width: int) -> Sequence[str]:
-    body = textwrap.wrap(words.one_line(text).replace(" %", "\u00a0%"), width - _LABEL - 2, break_long_words=False, break_on_hyphens=False) or [""]
-    return [f"  {label if number == 0 else '':<{_LABEL}}{line}".replace("\u00a0", " ") for number, line in enumerate(body)]
-
-
-def _wrapped(text: str, width: int, first: str, rest: str = "") -> list[str]:
-    return textwrap.wrap(words.one_line(text), width, initial_indent=first, subsequent_indent=rest or first, break_on_hyphens=False)

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rsi_tui.contract.model import KnobValue
 from rsi_tui.journal.facts import Interval, InvariantFacts
 
+WIDTH = 79
+"""columns of a page for a terminal"""
+_LABEL = 10
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 
@@ -146,3 +150,15 @@ def invariant(value: InvariantFacts) -> str:
     measured = "" if value.value is None else f", {value.value:.4g}"
     limit = "" if value.limit is None else f" (limit {value.limit:.4g})"
     return f"{value.name}: {value.status}{measured}{limit}"
+
+
+def entry(label: str, text: str, width: int = WIDTH) -> list[str]:
+    """A label and a text beside it, wrapped; a figure keeps its unit on its line."""
+    glued = one_line(text).replace(" %", "\u00a0%")
+    body = textwrap.wrap(glued, width - _LABEL - 2, break_long_words=False, break_on_hyphens=False) or [""]
+    return [f"  {label if number == 0 else '':<{_LABEL}}{line}".replace("\u00a0", " ").rstrip() for number, line in enumerate(body)]
+
+
+def wrapped(text: str, width: int, first: str, rest: str = "") -> list[str]:
+    """Text in lines of a width, with what to put before the first and before the others."""
+    return textwrap.wrap(one_line(text), width, initial_indent=first, subsequent_indent=rest or first, break_on_hyphens=False)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from rsi_tui.errors import ContractError
 from rsi_tui.evaluator.baseline import calibrate_baseline
 from rsi_tui.evaluator.blocks import MAX_ATTEMPTS
+from rsi_tui.evaluator.check import check_runs
 from rsi_tui.evaluator.lab import Interrupted, Lab
 from rsi_tui.evaluator.leave_one_out import Part, leave_one_out
 from rsi_tui.evaluator.profiling.profile import run_profile
@@ -113,6 +114,10 @@ class Evaluator:
             trial=self._lab.next_trial(), candidate=self._lab.original.id, kind="profile", arm="profile",
             block="", slot=0, of=1, attempt=attempt,
         )  # fmt: skip
+
+    def check_runs(self, step: str, candidate: CandidateFacts) -> str:
+        """'' when the candidate runs, else how it fails; ContractError when the unchanged program fails as well."""
+        return check_runs(self._lab, step, candidate)
 
     def calibrate(self, alpha: float) -> Calibrated:
         """Noise by A/A pairs and bands of the invariants."""

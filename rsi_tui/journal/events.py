@@ -35,7 +35,7 @@ State = Literal["contracted", "baselined", "searching", "claiming", "finished", 
 
 
 Purpose = Literal[
-    "calibration", "reference", "screen", "verify", "claim", "one-step", "endurance", "memory", "leave-one-out"
+    "check", "calibration", "reference", "screen", "verify", "claim", "one-step", "endurance", "memory", "leave-one-out"
 ]
 """what the trials of a block are for"""
 

@@ -1,4 +1,5 @@
-"""The verdict on one change of a person's own: gates that cost no run, then baseline, screening, verification, claim.
+"""The verdict on one change of a person's own: gates that cost no run, one run that shows that it runs, then baseline,
+screening, verification, claim.
 
 One journal for each evaluation, in the same folders as campaigns and made of the same events and durable
 steps, so that every reader of campaigns reads evaluations, and an interrupted one goes on. What the gates
@@ -190,7 +191,7 @@ def _carry(home: Home, opened: Opened, change: _Change | None, tell: Callable[[s
     finally:
         ctx.evaluator.close(finished=over)
     measured = ctx.noise is not None
-    # What cost no run is in the library when that is opened next; its encoder is not loaded for it.
+    # What cost next to nothing is in the library when that is opened next; its encoder is not loaded for it.
     report = conclude(home, opened, tell) if measured else write_report(home, evaluation)
     return Evaluated(evaluation, verdict, report, EXIT_CODES[verdict])
 
@@ -281,6 +282,10 @@ def _record(ctx: Context, step: str, verdict: Verdict, reasons: Sequence[str]) -
 
 def _measured(home: Home, ctx: Context, candidate: CandidateFacts) -> VerdictFacts:
     original = ctx.evaluator.original
+    ctx.enter("contracted")
+    ctx.heed_people()
+    if how := ctx.evaluator.check_runs("check", candidate):
+        return _record(ctx, "check/verdict", "failed", (how,))
     _baseline(home, ctx)
     screened = ctx.evaluator.screen_alone("screen", candidate, original)
     if (ended := _screened_out(ctx, candidate, screened)) is not None:
@@ -298,7 +303,6 @@ def _measured(home: Home, ctx: Context, candidate: CandidateFacts) -> VerdictFac
 
 def _baseline(home: Home, ctx: Context) -> None:
     """Noise and bands, taken over from a recent calibration of the same conditions where fresh pairs agree with it."""
-    ctx.enter("contracted")
     ctx.heed_people()
     known = find_calibration(home, ctx.created) if ctx.steps.find("calibration") is None else None
     ahead = campaign_alpha(next_ordinal(home, ctx.created.workload_key))

@@ -276,13 +276,17 @@ def _new_id(home: Home) -> str:
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
+def host_of(contract: Contract) -> dict[str, str]:
+    """Hardware and software under which figures of this contract are comparable."""
+    host = fingerprint()
+    return {**host, "software": f"{host['software']}, torch {torch_version(Path(resolve_python(contract)))}"}
+
+
 def _created(
     request: Request, id: str, contract: Contract, mirror: Mirror, launcher: LocalLauncher, mind: Mind | None
 ) -> CampaignCreated:
     """What a campaign begun here and now records of itself."""
-    host = fingerprint()
-    python = Path(resolve_python(contract))
-    host = {**host, "software": f"{host['software']}, torch {torch_version(python)}"}
+    host = host_of(contract)
     statistical = contract.invariants.weights == "statistical"
     weaker = statistical or not contract.invariants.validation
     alone = request.kind == "evaluation"

@@ -56,6 +56,7 @@ BROKEN = InvariantFacts(name="learned update, all tensors", status="broken", val
 class Judge(Oracle):
     """An evaluator that knows what screening, verification and claim will say."""
 
+    fails: str = ""
     outcome: Outcome = "ok"
     promoted: bool = True
     broken: bool = False
@@ -70,6 +71,10 @@ class Judge(Oracle):
         self.during(what)
         if self.steps.find(step) is None:
             self.asked.append(what)
+
+    def check_runs(self, step: str, candidate: CandidateFacts) -> str:
+        self.during("check")
+        return self.fails
 
     def recalibrate(self, known: Known | None, alpha: float) -> Calibrated:
         self._fresh("calibration", "calibrate")
@@ -144,6 +149,7 @@ def trial(folder: Path, events: tuple[Event, ...] = (), **told: object) -> Trial
 
 COURSES: list[tuple[str, dict[str, object], Verdict, list[str]]] = [
     ("adopted", {}, "adopted", ["calibrate", "screen", "verify", "claim"]),
+    ("does not run", {"fails": "crashed: no such module"}, "failed", []),
     ("clearly slower", {"promoted": False}, "slower", ["calibrate", "screen", "slower"]),
     ("slower and leaner", {"promoted": False, "saves": True}, "leaner", ["calibrate", "screen", "slower"]),
     ("out of memory", {"outcome": "oom", "promoted": False}, "failed", ["calibrate", "screen"]),
