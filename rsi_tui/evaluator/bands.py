@@ -22,7 +22,8 @@ no direction named here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
 from rsi_tui.contract.model import Contract
@@ -62,32 +63,69 @@ MOMENTS, SIZE, WEIGHTS = "optimizer state", "size along the update", "projection
 MASKED = "tensors without information"
 
 
+@dataclass(frozen=True)
+class Kind:
+    """One kind of difference that has bands: its names, and how much room it is given."""
+
+    prefix: str
+    """before the names of its bands"""
+    floors: Mapping[str, float]
+    """relative error in fp32 that is always let through: total, tensor, row, and moments where they are compared"""
+    factors: Mapping[str, float]
+    """bf16: multiple of the twin's difference, for each of the floors that is tested there"""
+    names: Mapping[str, str]
+    """names of its invariants: for each floor, and for size, weights and masked; no weights: not tested"""
+    weights_z: float = WEIGHTS_Z
+
+    @property
+    def tested(self) -> tuple[str, ...]:
+        """The sizes that both bands test, total first."""
+        return tuple(self.floors)
+
+
+LEARNED = Kind(
+    prefix="",
+    floors=FLOORS,
+    factors={"total": ROUNDING_FACTOR, "tensor": ROUNDING_FACTOR, "row": ROW_FACTOR, "moments": MOMENTS_FACTOR},
+    names={
+        "total": TOTAL, "tensor": TENSOR, "row": ROW, "moments": MOMENTS, "size": SIZE, "weights": WEIGHTS,
+        "masked": MASKED,
+    },
+)  # fmt: skip
+"""The update that a whole run learned."""
+
+
 # --- calibration ------------------------------------------------------------------------------
 
 
 def calibrate(
-    harmless: Sequence[UpdateReport], twins: Sequence[UpdateReport], contract: Contract
+    harmless: Sequence[UpdateReport],
+    twins: Sequence[UpdateReport],
+    contract: Contract,
+    *,
+    kind: Kind = LEARNED,
+    masked: frozenset[str] = frozenset(),
 ) -> tuple[BandFacts, ...]:
     """The bands of one workload on one machine.
 
     `harmless`: reports of perturbed baseline runs against the plain one; `twins`: of bf16 runs of the
-    baseline. Raises ContractError when a perturbation changes the layout, or when so much is masked
-    that learned updates say nothing.
+    baseline; `masked`: tensors that are known already to carry no information. Raises ContractError when a
+    perturbation changes the layout, or when so much is masked that learned updates say nothing.
     """
     for report in (*harmless, *twins):
         if not report.comparable or report.problems:
             found = report.problems[0] if report.problems else "no tensors"
             raise ContractError(f"a harmless perturbation or twin of the baseline changes its checkpoint: {found}.")
-    masked = _masked(harmless)
+    masked = masked | _masked(harmless)
     share = _masked_share(harmless, masked)
     if share > MASKED_CAP:
         raise ContractError(
             f"{share:.0%} of the parameters learn something else when only harmless settings change; remove what is "
             'not harmless from [invariants] harmless, or set weights = "statistical".'
         )
-    bands = [_fp32_band(name, floor, harmless, masked, share) for name, floor in FLOORS.items()]
+    bands = [_fp32_band(kind, name, harmless, masked, share) for name in kind.tested]
     if contract.invariants.precision == "bf16" and twins:
-        bands += _bf16_bands(twins, masked, share)
+        bands += _bf16_bands(kind, twins, masked, share)
     return tuple(bands)
 
 
@@ -108,8 +146,9 @@ def _masked_share(harmless: Sequence[UpdateReport], masked: frozenset[str]) -> f
 
 
 def _fp32_band(
-    name: str, floor: float, harmless: Sequence[UpdateReport], masked: frozenset[str], share: float
+    kind: Kind, name: str, harmless: Sequence[UpdateReport], masked: frozenset[str], share: float
 ) -> BandFacts:
+    floor = kind.floors[name]
     worst = max((_errors(report, masked)[name] for report in harmless), default=0.0)
     if HARMLESS_FACTOR * worst > floor:
         how = f"{HARMLESS_FACTOR:g} x the largest of {len(harmless)} harmless perturbations of the baseline"
@@ -118,12 +157,12 @@ def _fp32_band(
     else:
         how = "the floor of float32 sums; the contract names no harmless perturbations to calibrate on"
     return BandFacts(
-        name=f"fp32 {name}", limit=max(HARMLESS_FACTOR * worst, floor), how=how, harmless_max=worst,
+        name=f"{kind.prefix}fp32 {name}", limit=max(HARMLESS_FACTOR * worst, floor), how=how, harmless_max=worst,
         masked=tuple(sorted(masked)), masked_share=share,
     )  # fmt: skip
 
 
-def _bf16_bands(twins: Sequence[UpdateReport], masked: frozenset[str], share: float) -> list[BandFacts]:
+def _bf16_bands(kind: Kind, twins: Sequence[UpdateReport], masked: frozenset[str], share: float) -> list[BandFacts]:
     kept = [row for report in twins for row in report.rows if row.name not in masked]
     scales: dict[str, dict[str, float]] = {
         "total": {"": max(_errors(report, masked)["total"] for report in twins)},
@@ -131,14 +170,14 @@ def _bf16_bands(twins: Sequence[UpdateReport], masked: frozenset[str], share: fl
         "row": _largest((row.name, row.row_error) for row in kept),
         "moments": _largest((moment.kind, moment.error) for report in twins for moment in report.moments),
     }
-    factors = {"row": ROW_FACTOR, "moments": MOMENTS_FACTOR}
     return [
         BandFacts(
-            name=f"bf16 {name}", limit=factors.get(name, ROUNDING_FACTOR),
+            name=f"{kind.prefix}bf16 {name}", limit=kind.factors[name],
             how="multiple of the bf16 twin's own difference", harmless_max=1.0,
             masked=tuple(sorted(masked)), masked_share=share, scale=scale,
         )
         for name, scale in scales.items()
+        if name in kind.factors
     ]  # fmt: skip
 
 
@@ -166,7 +205,12 @@ def _errors(report: UpdateReport, masked: frozenset[str]) -> dict[str, float]:
 
 
 def judge(
-    report: UpdateReport, bands: Sequence[BandFacts], contract: Contract, *, twin: UpdateReport | None = None
+    report: UpdateReport,
+    bands: Sequence[BandFacts],
+    contract: Contract,
+    *,
+    twin: UpdateReport | None = None,
+    kind: Kind = LEARNED,
 ) -> tuple[InvariantFacts, ...]:
     """What a candidate's learned update says of each invariant.
 
@@ -177,13 +221,20 @@ def judge(
     layout = (_layout(report), _counters(report), _stored(report))
     if not report.comparable:
         return layout
-    known = {band.name: band for band in bands}
+    return (*layout, *judge_sizes(report, bands, contract, twin=twin, kind=kind))
+
+
+def judge_sizes(
+    report: UpdateReport, bands: Sequence[BandFacts], contract: Contract, *, twin: UpdateReport | None, kind: Kind
+) -> tuple[InvariantFacts, ...]:
+    """What the differences alone say, layout, counters and stored precision apart."""
+    known = {band.name.removeprefix(kind.prefix): band for band in bands if band.name.startswith(kind.prefix)}
     masked = frozenset(known["fp32 total"].masked) if "fp32 total" in known else frozenset()
-    first = _fp32(report, known, masked)
+    first = _fp32(kind, report, known, masked)
     allowed = contract.invariants.precision == "bf16" and "bf16 tensor" in known
     if allowed and any(fact.status == "broken" for fact in first):
-        first = _bf16(report, twin, known, masked)
-    return (*layout, *first, *_masked_sizes(report, masked))
+        first = _bf16(kind, report, twin, known, masked)
+    return (*first, *_masked_sizes(kind, report, masked))
 
 
 def judge_layout(report: UpdateReport) -> tuple[InvariantFacts, ...]:
@@ -222,54 +273,61 @@ def _stored(report: UpdateReport) -> InvariantFacts:
     return _fact(STORED, value, COARSE_CAP, "share of float32 values with 16 bits of content, beyond the incumbent's share")
 
 
-def _fp32(report: UpdateReport, bands: dict[str, BandFacts], masked: frozenset[str]) -> tuple[InvariantFacts, ...]:
+def _fp32(
+    kind: Kind, report: UpdateReport, bands: dict[str, BandFacts], masked: frozenset[str]
+) -> tuple[InvariantFacts, ...]:
     errors = _errors(report, masked)
     facts = []
-    for key, name in (("total", TOTAL), ("tensor", TENSOR), ("row", ROW), ("moments", MOMENTS)):
+    for key in kind.tested:
         if key == "moments" and not report.moments:
             continue
         band = bands.get(f"fp32 {key}")
-        limit, how = (band.limit, band.how) if band else (FLOORS[key], "the floor of float32 sums; not calibrated")
-        facts.append(_fact(name, errors[key], limit, f"relative error in fp32; {how}"))
+        limit, how = (band.limit, band.how) if band else (kind.floors[key], "the floor of float32 sums; not calibrated")
+        facts.append(_fact(kind.names[key], errors[key], limit, f"relative error in fp32; {how}"))
     return tuple(facts)
 
 
 def _bf16(
-    report: UpdateReport, twin: UpdateReport | None, bands: dict[str, BandFacts], masked: frozenset[str]
+    kind: Kind, report: UpdateReport, twin: UpdateReport | None, bands: dict[str, BandFacts], masked: frozenset[str]
 ) -> tuple[InvariantFacts, ...]:
     rows = [row for row in report.rows if row.name not in masked]
     twins = {row.name: row for row in twin.rows} if twin else {}
-    total, tensor, row_scale = (bands[f"bf16 {key}"].scale for key in ("total", "tensor", "row"))
+    factors, names = kind.factors, kind.names
+    total, tensor = bands["bf16 total"].scale, bands["bf16 tensor"].scale
     scale = {row.name: max(tensor.get(row.name, 0.0), twins[row.name].error if row.name in twins else 0.0) for row in rows}
-    in_rows = {
-        row.name: max(row_scale.get(row.name, 0.0), twins[row.name].row_error if row.name in twins else 0.0) for row in rows
-    }
     whole = max(total.get("", 0.0), _errors(twin, masked)["total"] if twin else 0.0)
     error = _errors(report, masked)["total"]
+    how = f"relative error under bf16: {factors['total']:g} x the bf16 twin's"
     facts = [
-        _fact(TOTAL, error, ROUNDING_FACTOR * whole, f"relative error under bf16: {ROUNDING_FACTOR:g} x the bf16 twin's"),
-        _in_units(TENSOR, ((row.name, row.error, scale[row.name]) for row in rows), ROUNDING_FACTOR),
-        _in_units(ROW, ((row.name, row.row_error, in_rows[row.name]) for row in rows), ROW_FACTOR),
+        _fact(names["total"], error, factors["total"] * whole, how),
+        _in_units(kind, "tensor", ((row.name, row.error, scale[row.name]) for row in rows)),
     ]
-    if report.moments:
+    if "bf16 row" in bands:
+        known = bands["bf16 row"].scale
+        beside = {name: row.row_error for name, row in twins.items()}
+        in_rows = ((r.name, r.row_error, max(known.get(r.name, 0.0), beside.get(r.name, 0.0))) for r in rows)
+        facts.append(_in_units(kind, "row", in_rows))
+    if report.moments and "bf16 moments" in bands:
         calibrated = bands["bf16 moments"].scale
         beside = {moment.kind: moment.error for moment in twin.moments} if twin else {}
         units = ((m.kind, m.error, max(calibrated.get(m.kind, 0.0), beside.get(m.kind, 0.0))) for m in report.moments)
-        facts.append(_in_units(MOMENTS, units, MOMENTS_FACTOR))
-    return (*facts, _size(rows, twins), _weights(rows, twins, scale))
+        facts.append(_in_units(kind, "moments", units))
+    facts.append(_size(names["size"], rows, twins))
+    return (*facts, _weights(kind, rows, twins, scale)) if "weights" in names else tuple(facts)
 
 
-def _in_units(name: str, values: Iterable[tuple[str, float, float]], limit: float) -> InvariantFacts:
+def _in_units(kind: Kind, key: str, values: Iterable[tuple[str, float, float]]) -> InvariantFacts:
     """The worst (value, scale) by their quotient; where the twin moved nothing the fp32 floor is the unit."""
     where, worst = "", 0.0
     for label, value, scale in values:
-        quotient = value / max(scale, FLOORS["tensor"])
+        quotient = value / max(scale, kind.floors["tensor"])
         if not quotient <= worst:
             where, worst = label, quotient
-    return _fact(name, worst, limit, f"in units of the bf16 twin's own difference, worst in {where or 'none'}")
+    how = f"in units of the bf16 twin's own difference, worst in {where or 'none'}"
+    return _fact(kind.names[key], worst, kind.factors[key], how)
 
 
-def _size(rows: Sequence[TensorUpdate], twins: dict[str, TensorUpdate]) -> InvariantFacts:
+def _size(name: str, rows: Sequence[TensorUpdate], twins: dict[str, TensorUpdate]) -> InvariantFacts:
     """Mean over tensors of the size along the update: the value nearer to zero of incumbent and twin."""
     against = [[row.along_update for row in rows]]
     if twins:
@@ -281,10 +339,12 @@ def _size(rows: Sequence[TensorUpdate], twins: dict[str, TensorUpdate]) -> Invar
         if value / limit < best_value / best_limit:
             best_value, best_limit = value, limit
     how = f"mean over tensors, fraction of the update; {SIZE_T:g} standard errors, at least {SIZE_FLOOR:g}"
-    return _fact(SIZE, best_value, best_limit, how)
+    return _fact(name, best_value, best_limit, how)
 
 
-def _weights(rows: Sequence[TensorUpdate], twins: dict[str, TensorUpdate], scale: dict[str, float]) -> InvariantFacts:
+def _weights(
+    kind: Kind, rows: Sequence[TensorUpdate], twins: dict[str, TensorUpdate], scale: dict[str, float]
+) -> InvariantFacts:
     """Worst tensor's projection of the difference on the weights, in units of what random scatter gives."""
     where, worst = "", 0.0
     for row in rows:
@@ -296,10 +356,10 @@ def _weights(rows: Sequence[TensorUpdate], twins: dict[str, TensorUpdate], scale
         z = min(abs(row.along_weights), abs(row.along_weights - beside)) / noise if noise > 0 else 0.0
         if z > worst:
             where, worst = row.name, z
-    return _fact(WEIGHTS, worst, WEIGHTS_Z, f"in units of random scatter, worst in {where or 'none'}")
+    return _fact(kind.names["weights"], worst, kind.weights_z, f"in units of random scatter, worst in {where or 'none'}")
 
 
-def _masked_sizes(report: UpdateReport, masked: frozenset[str]) -> tuple[InvariantFacts, ...]:
+def _masked_sizes(kind: Kind, report: UpdateReport, masked: frozenset[str]) -> tuple[InvariantFacts, ...]:
     """A masked tensor says nothing in detail, but must not grow out of bounds either."""
     if not masked:
         return ()
@@ -307,7 +367,7 @@ def _masked_sizes(report: UpdateReport, masked: frozenset[str]) -> tuple[Invaria
     largest = max((_rms(row.difference_norm, row) for row in report.rows if row.name in masked), default=0.0)
     value = largest / ordinary if ordinary > 0 else math.inf
     names = ", ".join(sorted(masked)[:3]) + (", ..." if len(masked) > 3 else "")
-    return (_fact(MASKED, value, MASKED_SIZE, f"only their size is bounded, harmless changes alter them: {names}"),)
+    return (_fact(kind.names["masked"], value, MASKED_SIZE, f"only their size is bounded, harmless changes alter them: {names}"),)
 
 
 def _rms(norm: float, row: TensorUpdate) -> float:

@@ -17,6 +17,7 @@ from rsi_tui.evaluator.eprocess import choose_plan
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
 from rsi_tui.evaluator.noise import drift, pair_scale, run_cv, smallest_provable
+from rsi_tui.evaluator.one_step import calibrate_one_step
 from rsi_tui.evaluator.trajectories import calibrate_trajectories
 from rsi_tui.journal.events import Calibrated
 from rsi_tui.journal.facts import HOST_FAULTS, BandFacts, NoiseFacts
@@ -38,6 +39,7 @@ def calibrate_baseline(lab: Lab, step: str, alpha: float) -> Calibrated:
         pairs.append((first, second))
         if number == 0:
             bands = _bands(lab, outcome.plan.judge)
+    bands = (*bands, *calibrate_one_step(lab, f"{step}/one-step", bands))
     made = lab.steps.once(step, Calibrated, lambda: Calibrated(noise=_noise(lab, pairs, alpha), bands=bands))
     lab.noise, lab.bands = made.noise, made.bands
     return made

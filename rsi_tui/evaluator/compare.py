@@ -71,6 +71,28 @@ class MomentError(_Value):
     """share of its float32 values that fit in 16 bits, beyond the reference's share: 1 = it was rounded to bf16"""
 
 
+class PartRow(_Value):
+    """A named part of the gradient beside the difference of a candidate's first moment, for one tensor."""
+
+    name: str
+    numel: int
+    """elements where the part is not zero; only these are looked at"""
+    along: float
+    """inner product of difference and part"""
+    part_norm: float
+    difference_norm: float
+    change_norm: float
+    """of what the reference's update changed"""
+
+
+class Part(_Value):
+    """A named part of the gradient beside the difference of a candidate's first moments."""
+
+    name: str
+    rows: tuple[PartRow, ...] = ()
+    """empty: the part is zero in this batch, or none of its tensors has a first moment"""
+
+
 class UpdateReport(_Value):
     """A candidate's learned update against the reference's."""
 
@@ -80,6 +102,10 @@ class UpdateReport(_Value):
     """over all tensors; None when the checkpoints can't be compared"""
     rows: tuple[TensorUpdate, ...] = ()
     moments: tuple[MomentError, ...] = ()
+    gradients: tuple[TensorUpdate, ...] = ()
+    """of first moments, by parameter, where asked for: what one update's gradient changed in them"""
+    parts: tuple[Part, ...] = ()
+    """named parts of the gradient, where asked for"""
     coarser: float = 0.0
     """share of the weights that fit in 16 bits, beyond the reference's share"""
     counters: tuple[float, ...] = ()
@@ -117,16 +143,23 @@ class UpdateComparer:
             self.close()
             self._worker = self._open()
 
-    def compare(self, initial: Path, reference: Path, candidate: Path) -> UpdateReport:
+    def compare(
+        self, initial: Path, reference: Path, candidate: Path, *, gradients: bool = False, parts: Path | None = None
+    ) -> UpdateReport:
         """The report on one candidate; paths as the worker sees them. Raises CompareError.
+
+        `gradients`: both runs started from `initial`, a saved state, and first moments are compared too;
+        `parts`: a file of named parts of the gradient that the differences are laid beside.
 
         A worker that fails is replaced and asked once more, since its death may be the machine's doing.
         """
-        request = {
+        request: dict[str, Any] = {
             "initial": str(initial),
             "reference": str(reference),
             "candidate": str(candidate),
             "key": self._key,
+            "gradients": gradients,
+            "parts": str(parts) if parts is not None else "",
         }
         try:
             answer = self._ask(request)
@@ -150,7 +183,7 @@ class UpdateComparer:
         with contextlib.suppress(BrokenPipeError), worker:  # it may have died with a request unread
             pass
 
-    def _ask(self, request: dict[str, str]) -> dict[str, Any]:
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         self.warm()
         if not self._ready:
             if self._line(START_TIMEOUT_S) != {"ready": True}:

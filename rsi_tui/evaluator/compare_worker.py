@@ -7,11 +7,11 @@ before anything looks at them. All arithmetic is in float64 on one thread.
 
 Says {"ready": true} once torch is imported. Then for each request
 
-    {"initial": PATH, "reference": PATH, "candidate": PATH, "key": "model"}
+    {"initial": PATH, "reference": PATH, "candidate": PATH, "key": "model", "gradients": false, "parts": ""}
 
 one line: {"report": {...}}, with the fields of `compare.UpdateReport`, or {"error": "one sentence"}
-when the initial or reference checkpoint can't be used. A candidate that can't be read or that does
-not match is not an error: its report names the problems.
+when the initial or reference checkpoint, or the file of parts, can't be used. A candidate that can't be
+read or that does not match is not an error: its report names the problems.
 
 With W0 the initial weights, U_r and U_c the updates of reference and candidate, D = U_c - U_r, a row
 holds for each tensor:
@@ -20,6 +20,15 @@ holds for each tensor:
     along_update  <D, U_r> / <U_r, U_r>: 0 = same size, -0.02 = two per cent short
     along_weights <D, W0> / <W0, W0>: 0 = same decay
     update_norm, difference_norm, weight_norm   |U_r|, |D|, |W0|
+
+With "gradients", the initial checkpoint is a state that both runs started from, and the same statistics are
+also made of the optimizer's first moment, by parameter: one update moves it by the gradient alone, which the
+weights show only after the optimizer has scaled it. Differences of one unit in the last place of what was
+stored then count as none: a short run at a small learning rate moves weights by few such units. With "parts", a file of {name: {parameter: tensor}}, each
+part of the gradient is laid beside the difference of the first moments (of the weights, turned round, where
+the optimizer keeps none), on the elements where the part is not zero:
+    along                                     <difference, part>
+    part_norm, difference_norm, change_norm   |part|, |difference|, |what the reference's update changed|
 A torch.distributed.checkpoint folder is refused: its index is a pickle, which only code can read.
 """
 
@@ -37,10 +46,18 @@ import torch
 
 Json = dict[str, Any]
 Tensors = dict[str, torch.Tensor]
+Kept = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""of one tensor: at the state, after the reference's update, after the candidate's"""
 TINY = 1e-30
 CACHED = 3
 COUNTERS = ("step", "steps", "iteration", "iterations", "iter", "global_step", "count")
 MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "sum")
+FIRST = ("exp_avg", "momentum_buffer")
+"""the optimizer's running mean of gradients, by what optimizers call it"""
+RESEMBLANCE = 0.2
+"""cosine with a parameter's update from which on a first moment is taken to be that parameter's"""
+SAMPLED = 4096
+"""elements of a tensor that are looked at to recognise it"""
 
 
 class Unusable(Exception):
@@ -144,11 +161,15 @@ def rows_norm(tensor: torch.Tensor) -> torch.Tensor:
     return rows
 
 
-def tensor_row(name: str, initial: torch.Tensor, reference: torch.Tensor, candidate: torch.Tensor) -> Json:
-    """The statistics of one tensor, see the module's docstring."""
+def tensor_row(
+    name: str, initial: torch.Tensor, reference: torch.Tensor, candidate: torch.Tensor, forgiving: bool = False
+) -> Json:
+    """The statistics of one tensor, see the module's docstring; `forgiving` of one unit in the last place."""
     start = initial.double()
     update = reference.double() - start
     difference = candidate.double() - reference.double()
+    if forgiving and reference.dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+        difference = torch.where(difference.abs() <= last_place(reference), 0.0, difference)
     update_norm, difference_norm = float(update.norm()), float(difference.norm())
     weight_norm = float(start.norm())
     # A tensor that the reference left alone must be left alone: any difference counts as a large error.
@@ -171,6 +192,13 @@ def tensor_row(name: str, initial: torch.Tensor, reference: torch.Tensor, candid
         "difference_norm": difference_norm,
         "weight_norm": weight_norm,
     }
+
+
+def last_place(tensor: torch.Tensor) -> torch.Tensor:
+    """The distance from each element to the next larger number of its kind; float64."""
+    size = tensor.abs()
+    following = torch.nextafter(size, torch.full_like(size, math.inf))
+    return following.double() - size.double()
 
 
 def moments(reference: Checkpoint, candidate: Checkpoint) -> list[Json]:
@@ -202,7 +230,113 @@ def coarse_share(tensors: Tensors, names: Iterable[str]) -> float:
     return coarse / total if total else 0.0
 
 
-def report(initial: Checkpoint, reference: Checkpoint, candidate: Checkpoint) -> Json:
+def first_moments(initial: Checkpoint, reference: Checkpoint) -> dict[str, str]:
+    """Parameter -> the entry of the optimizer's state that is its first moment.
+
+    An entry that names the parameter in its path is that parameter's. Others are numbered in an order that
+    only the program knows; they are recognised by what they did: the update of a parameter points along its
+    own first moment (over the root of the second, where there is one) and along no other's.
+    """
+    parts = {name: name.split("/") for name in reference.state}
+    kind = next((k for k in FIRST if any(k in found for found in parts.values())), "")
+    free = [n for n in reference.state if kind in parts[n] and n in initial.state and reference.state[n].is_floating_point()]
+    shapes = {parameter: weight.shape for parameter, weight in reference.weights.items()}
+    known = {p: n for n in free for p in parts[n] if p in shapes and shapes[p] == reference.state[n].shape}
+    found = likenesses(initial, reference, kind, [n for n in free if n not in known.values()])
+    for cosine, parameter, name in sorted(found, reverse=True):
+        if cosine >= RESEMBLANCE and parameter not in known and name not in known.values():
+            known[parameter] = name
+    return {parameter: known[parameter] for parameter in reference.weights if parameter in known}
+
+
+def likenesses(initial: Checkpoint, reference: Checkpoint, kind: str, names: list[str]) -> list[tuple[float, str, str]]:
+    """(cosine, parameter, entry) of each update and each first moment of its shape; the sign does not matter."""
+    found = []
+    for shape in {reference.state[name].shape for name in names}:
+        moments = [n for n in names if reference.state[n].shape == shape]
+        weights = [p for p, weight in reference.weights.items() if weight.shape == shape]
+        if weights:
+            updates = torch.stack([sample(reference.weights[p].double() - initial.weights[p].double()) for p in weights])
+            asked = torch.stack([sample(asked_step(reference.state, n, kind)) for n in moments])
+            cosines = (updates @ asked.T).abs().tolist()
+            found += [(c, p, n) for p, row in zip(weights, cosines, strict=True) for n, c in zip(moments, row, strict=True)]
+    return found
+
+
+def asked_step(state: Tensors, name: str, kind: str) -> torch.Tensor:
+    """The direction in which a first moment moves its parameter."""
+    first = state[name].double()
+    second = state.get("/".join("exp_avg_sq" if part == kind else part for part in name.split("/")))
+    return first if second is None or second.shape != first.shape else first / (second.double().sqrt() + 1e-12)
+
+
+def sample(tensor: torch.Tensor) -> torch.Tensor:
+    """At most SAMPLED of its elements, evenly spread, as a vector of length one."""
+    flat = tensor.flatten()
+    flat = flat[:: max(1, math.ceil(flat.numel() / SAMPLED))]
+    picked: torch.Tensor = flat / flat.norm().clamp_min(TINY)
+    return picked
+
+
+def load_parts(path: str, weights: Tensors) -> dict[str, Tensors]:
+    """Named parts of a gradient, by parameter. Raises Unusable."""
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # noqa: BLE001 - whatever the file makes torch raise
+        raise Unusable(f"can't be loaded with weights_only=True ({type(error).__name__})") from None
+    if not isinstance(loaded, Mapping) or not all(isinstance(tensors, Mapping) for tensors in loaded.values()):
+        raise Unusable("is no dictionary of parts, each a dictionary of tensors by parameter")
+    parts: dict[str, Tensors] = {}
+    for part, tensors in loaded.items():
+        named = {str(name).replace(COMPILED, ""): value for name, value in tensors.items()}
+        for name, value in named.items():
+            if name not in weights:
+                raise Unusable(f"names '{name}' in '{part}', which is no parameter of the checkpoint")
+            if not isinstance(value, torch.Tensor) or plain(value, name).shape != weights[name].shape:
+                raise Unusable(f"holds something else than the gradient of '{name}' in '{part}'")
+            if not bool(torch.isfinite(value).all()):
+                raise Unusable(f"holds NaN or inf for '{name}' in '{part}'")
+        parts[str(part)] = named
+    return parts
+
+
+def beside(parts: Mapping[str, Tensors], kept: Mapping[str, Kept]) -> list[Json]:
+    """Each part of the gradient beside the differences, tensor by tensor, see the module's docstring."""
+    found = []
+    for part, tensors in parts.items():
+        rows = [part_row(name, gradient.double(), *kept[name]) for name, gradient in tensors.items() if name in kept]
+        found.append({"name": part, "rows": [row for row in rows if row["numel"]]})
+    return found
+
+
+def part_row(
+    name: str, gradient: torch.Tensor, start: torch.Tensor, reference: torch.Tensor, candidate: torch.Tensor
+) -> Json:
+    used = gradient != 0
+    difference = candidate.double() - reference.double()
+    return {
+        "name": name,
+        "numel": int(used.sum()),
+        "along": float((difference * gradient).sum()),
+        "part_norm": float(gradient.norm()),
+        "difference_norm": float(difference[used].norm()),
+        "change_norm": float((reference.double() - start.double())[used].norm()),
+    }
+
+
+def add_gradients(body: Json, initial: Checkpoint, reference: Checkpoint, candidate: Checkpoint, parts: str) -> None:
+    """First moments and parts of the gradient, into a report of one update. Raises Unusable."""
+    names = first_moments(initial, reference)
+    kept: dict[str, Kept] = {p: (initial.state[n], reference.state[n], candidate.state[n]) for p, n in names.items()}
+    body["gradients"] = [tensor_row(parameter, *tensors, forgiving=True) for parameter, tensors in kept.items()]
+    if not parts:
+        return
+    if not kept:  # weights move against the gradient
+        kept = {n: (-initial.weights[n], -reference.weights[n], -candidate.weights[n]) for n in reference.weights}
+    body["parts"] = beside(load_parts(parts, reference.weights), kept)
+
+
+def report(initial: Checkpoint, reference: Checkpoint, candidate: Checkpoint, forgiving: bool = False) -> Json:
     """The comparison of one candidate that was loaded."""
     weights = mismatches("tensor", reference.weights, candidate.weights)
     state = mismatches("optimizer tensor", reference.state, candidate.state)
@@ -214,7 +348,7 @@ def report(initial: Checkpoint, reference: Checkpoint, candidate: Checkpoint) ->
     if weights:
         return body
     names = reference.weights
-    rows = [tensor_row(n, initial.weights[n], names[n], candidate.weights[n]) for n in names]
+    rows = [tensor_row(n, initial.weights[n], names[n], candidate.weights[n], forgiving) for n in names]
     body["rows"] = rows
     difference = sum(row["difference_norm"] ** 2 for row in rows)
     update = sum(row["update_norm"] ** 2 for row in rows)
@@ -269,7 +403,14 @@ class Worker:
             candidate = load(request["candidate"], key)
         except Unusable as problem:
             return {"report": empty_report([f"the checkpoint {problem}"])}
-        return {"report": report(initial, reference, candidate)}
+        gradients = bool(request.get("gradients"))
+        body = report(initial, reference, candidate, forgiving=gradients)
+        if gradients and body["error"] is not None and not body["problems"]:
+            try:
+                add_gradients(body, initial, reference, candidate, str(request.get("parts", "")))
+            except Unusable as problem:
+                return {"error": f"the file of parts {problem}"}
+        return {"report": body}
 
 
 def refuse_oversize(candidate: str, reference: str) -> None:

@@ -9,6 +9,7 @@ from statistics import fmean, stdev
 
 from rsi_tui.evaluator.claim import slope_ratio
 from rsi_tui.evaluator.lab import Lab
+from rsi_tui.evaluator.states import is_moved
 from rsi_tui.journal.facts import CarryOverFacts, InvariantFacts, TrialFacts
 
 CONSTANT_EXCESS = 0.15
@@ -118,14 +119,27 @@ def carry_over(ours: Sequence[TrialFacts], theirs: Sequence[TrialFacts]) -> Carr
     return CarryOverFacts(log_ratio=fmean(excess), error=error, runs=len(excess))
 
 
+def _unseen_late(lab: Lab) -> list[tuple[str, str]]:
+    """What single updates from saved states leave open; all of it where there are none."""
+    resume = lab.contract.resume
+    if not lab.compares:
+        return []  # said with the learned update
+    if not resume.flag:
+        why = "the program can't start from a saved state ([resume] flag): what starts after the lengths run is not seen"
+        return [("one-step updates from saved states", why)]
+    found = []
+    if not resume.directions:
+        why = "no program names them ([resume] directions): under bf16, what few tokens contribute can be left out unseen"
+        found.append(("parts of the gradient", why))
+    if not is_moved(lab):
+        why = "the program does not go on from a state whose step counters were moved on: what starts later is not seen"
+        found.append(("changes that start late in a real run", why))
+    return found
+
+
 def gaps(lab: Lab, trials: Sequence[TrialFacts]) -> tuple[InvariantFacts, ...]:
     """What no invariant of this version could see here, by name."""
-    found = [
-        (
-            "one-step gradients from hidden states",
-            "a change that starts after the length that was run, or skips only some tokens late, is not looked for",
-        )
-    ]
+    found = _unseen_late(lab)
     if not lab.holdouts:
         found.append(("hidden validation loss", "the contract names no validation"))
     if not lab.compares:

@@ -259,6 +259,23 @@ class TrialRunner:
         collected = self._collect(out, instruments.collect)
         return self._result(request, raw, started_at, began, out, None, changed, collected)
 
+    def run_beside(
+        self, candidate: CandidateFacts, command: Command, mounts: Sequence[Mount], cancel: threading.Event | None = None
+    ) -> RawRun:
+        """Run another command of the contract in a fresh copy of a candidate's tree; no trial, nothing of it is kept."""
+        folder = self._folder("beside")
+        remove_tree(folder)
+        tree, out = folder / "tree", folder / "out"
+        out.mkdir(parents=True, mode=0o700)
+        try:
+            if (failed := self._set_up(candidate, cancel)) is not None:
+                return failed
+            self._copy(candidate, tree)
+            places = (*self._mounts(tree, out), *self._inputs(tree), *mounts)
+            return self._launcher.run(self._spec(command, places, None), cancel)
+        finally:
+            remove_tree(folder)
+
     def _copy(self, candidate: CandidateFacts, tree: Path) -> dict[str, str]:
         """A writable copy with the candidate's file knobs; returns the digests of its frozen files."""
         shutil.copytree(self._prepared(candidate), tree, symlinks=True)

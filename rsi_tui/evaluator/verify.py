@@ -141,7 +141,7 @@ def _last_conditions(lab: Lab, step: str, evidence: _Evidence) -> None:
 def _same_in_one_step(lab: Lab, step: str, evidence: _Evidence) -> None:
     """One-step updates from hidden states, where the program can start from one (holes H3)."""
     if lab.contract.resume.flag and lab.compares:
-        _settle(evidence, check_one_step(lab, f"{step}/one-step", evidence.candidate, evidence.incumbent))
+        _settle(evidence, check_one_step(lab, f"{step}/one-step", evidence.candidate))
 
 
 def _no_worse_over_seeds(lab: Lab, step: str, evidence: _Evidence) -> None:

@@ -199,6 +199,115 @@ def script(text: str) -> Callable[[], subprocess.Popen[bytes]]:
     return start
 
 
+# --- one update from a saved state
+
+
+SHAPES = {"a.weight": (40, 30), "b.weight": (40, 30), "c.weight": (40, 30), "a.bias": (40,)}
+
+
+def gradient(name: str, seed: int = 30) -> torch.Tensor:
+    return random(*SHAPES[name], seed=seed + list(SHAPES).index(name))
+
+
+def stepped(
+    order: tuple[str, ...], gradients: dict[str, torch.Tensor] | None = None, *, lr: float = 1e-3, named: bool = False
+) -> State:
+    """The state after one Adam update along given gradients (None: before it); moments numbered in an order of their own."""
+    weights = {name: random(*shape, seed=1 + n) for n, (name, shape) in enumerate(SHAPES.items())}
+    entries: State = {}
+    for number, name in enumerate(order):
+        first, second = random(*SHAPES[name], seed=60 + list(SHAPES).index(name)), torch.ones(SHAPES[name])
+        if gradients is not None:
+            first = 0.9 * first + 0.1 * gradients[name]
+            second = 0.95 * second + 0.05 * gradients[name] ** 2
+            weights[name] = weights[name] - lr * first / second.sqrt()
+        entries[name if named else str(number)] = {"exp_avg": first, "exp_avg_sq": second}
+    return {"model": weights, "optimizer": {"state": entries}, "step": 7 if gradients is None else 8}
+
+
+ORDER = ("c.weight", "a.bias", "a.weight", "b.weight")
+WHOLE = {name: gradient(name) for name in SHAPES}
+FEW = {name: 0.05 * gradient(name, seed=50) for name in SHAPES}
+
+
+@pytest.fixture
+def one_update(comparer: UpdateComparer, save: Save) -> Callable[..., UpdateReport]:
+    def run(
+        candidate: State, parts: object = None, order: tuple[str, ...] = ORDER, named: bool = False
+    ) -> UpdateReport:
+        before, reference = (
+            save("state.pt", stepped(order, named=named)),
+            save("one.pt", stepped(order, WHOLE, named=named)),
+        )
+        file = save("directions.pt", parts) if parts is not None else None
+        return comparer.compare(before, reference, save("candidate.pt", candidate), gradients=True, parts=file)
+
+    return run
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["numbered", "by name"])
+def test_first_moments_are_known_by_what_they_did_whatever_order_the_optimizer_numbers_them_in(
+    one_update: Callable[..., UpdateReport], named: bool
+) -> None:
+    half = WHOLE | {"b.weight": 0.5 * WHOLE["b.weight"]}
+    rows = {row.name: row for row in one_update(stepped(ORDER, half, named=named), named=named).gradients}
+    assert set(rows) == set(SHAPES)
+    assert rows["b.weight"].error > 0.1
+    assert all(row.error == 0.0 for name, row in rows.items() if name != "b.weight")
+
+
+def test_what_a_gradient_lacks_points_against_the_part_that_was_left_out(
+    one_update: Callable[..., UpdateReport],
+) -> None:
+    without = {name: whole - FEW[name] for name, whole in WHOLE.items()}
+    rare = torch.zeros(40, 30)
+    rare[3] = 1.0
+    report = one_update(
+        stepped(ORDER, without), {"few": FEW, "one row": {"a.weight": rare}, "none": {"a.bias": torch.zeros(40)}}
+    )
+    few, row, none = report.parts
+    along = sum(r.along for r in few.rows)
+    size = sum(r.part_norm**2 for r in few.rows) ** 0.5 * sum(r.difference_norm**2 for r in few.rows) ** 0.5
+    assert along / size == pytest.approx(-1.0, abs=1e-3)
+    assert [(r.name, r.numel) for r in row.rows] == [("a.weight", 30)]
+    assert none.rows == ()
+
+
+def test_one_unit_in_the_last_place_is_no_difference_after_one_update(comparer: UpdateComparer, save: Save) -> None:
+    before, after, shifted = (stepped(ORDER, gradients, lr=1e-6) for gradients in (None, WHOLE, WHOLE))
+    weight = after["model"]["a.weight"]
+    shifted["model"]["a.weight"] = torch.nextafter(weight, torch.full_like(weight, torch.inf))
+    files = [save(f"{n}.pt", made) for n, made in enumerate((before, after, shifted))]
+    assert comparer.compare(*files).error > 0.01, "a whole run is compared to the last bit"
+    assert comparer.compare(*files, gradients=True).error == 0.0
+
+
+def test_an_optimizer_without_a_first_moment_is_compared_by_its_weights(comparer: UpdateComparer, save: Save) -> None:
+    before = {name: random(*shape, seed=1 + n) for n, (name, shape) in enumerate(SHAPES.items())}
+    after = {name: weight - 0.1 * WHOLE[name] for name, weight in before.items()}
+    lacking = {name: weight - 0.1 * (WHOLE[name] - FEW[name]) for name, weight in before.items()}
+    files = [save(f"{n}.pt", {"model": made, "step": n}) for n, made in enumerate((before, after, lacking))]
+    report = comparer.compare(*files, gradients=True, parts=save("directions.pt", {"few": FEW}))
+    assert report.gradients == ()
+    assert all(row.along < 0 for row in report.parts[0].rows), "less of the part, whatever sign an update has"
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"few": {"unknown": torch.zeros(3)}}, "no parameter of the checkpoint"),
+        ({"few": {"a.bias": torch.zeros(3)}}, "something else than the gradient"),
+        ({"few": {"a.bias": torch.full((40,), torch.nan)}}, "NaN or inf"),
+        ([1], "no dictionary of parts"),
+    ],
+)
+def test_parts_that_do_not_fit_are_our_fault_not_the_candidates(
+    one_update: Callable[..., UpdateReport], parts: object, message: str
+) -> None:
+    with pytest.raises(CompareError, match=message):
+        one_update(stepped(ORDER, WHOLE), parts)
+
+
 READY = "import sys, time; print('{\"ready\": true}', flush=True); sys.stdin.readline();"
 
 
