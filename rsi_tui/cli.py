@@ -97,6 +97,24 @@ def run(
 
 
 @app.command()
+def plan(
+    workload: Annotated[Path, typer.Argument(help="Folder with a workload.toml, or the file.")],
+    preset: Annotated[str, typer.Option(help="quick, full, or another preset of the workload.")] = "",
+    seconds_per_run: Annotated[float | None, typer.Option(min=0.001, help="Seconds that one run takes.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What baseline, verdicts and a campaign will cost, and the smallest effect they can prove. Runs nothing.
+
+    Example: rsi plan workloads/dense_single --preset quick
+    """
+    from rsi_tui.loop.planning import plan as price
+    from rsi_tui.loop.planning import plan_page
+
+    data = price(find_home(), workload, preset, seconds_per_run)
+    print(json.dumps(data, indent=2) if as_json else plan_page(data))
+
+
+@app.command()
 def evaluate(
     workload: Annotated[Path, typer.Argument(help="Folder with a workload.toml, or the file.")],
     patch: Annotated[str, typer.Option(help="A unified diff; - reads it from stdin.")] = "",
