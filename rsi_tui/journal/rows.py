@@ -208,7 +208,7 @@ class _Projection:
         return self.conditions() | {
             "id": f"{self.id}/{hypothesis.id}",
             "parent": f"{self.id}/{hypothesis.parent}",
-            "direction": f"{self.id}/{hypothesis.direction}",
+            "direction": f"{self.id}/{hypothesis.direction}" if hypothesis.direction else "",
             "layer": self.layer(hypothesis.direction),
             "statement": hypothesis.statement,
             "techniques": (*stack, *(t for t in hypothesis.techniques if t not in stack)),
