@@ -203,6 +203,10 @@ def carry_to_verdict(home: Home, ctx: Context, change: _Change | None) -> Verdic
         verdict = verdict_on(home, ctx, change)
     except Stopped as stop:
         state, verdict = "stopped", _record(ctx, "stopped", "not_proven", (f"{stop} before the evidence sufficed",))
+    except ContractError as error:
+        if ctx.noise is None:
+            raise
+        state, verdict = "stopped", _record(ctx, "broken contract", "not_proven", (str(error),))
     end(ctx, state, "; ".join(verdict.reasons) if state == "stopped" else verdict.verdict.replace("_", " "))
     return verdict.verdict
 

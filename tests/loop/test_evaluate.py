@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rsi_tui.audit.verdict_page import HEADLINES, verdict_data, verdict_page
-from rsi_tui.errors import UsageError
+from rsi_tui.errors import ContractError, UsageError
 from rsi_tui.evaluator.recheck import APART_SCALES, LEVEL_FLOOR, Known, agrees
 from rsi_tui.evaluator.screen import Alone
 from rsi_tui.evaluator.screening import look_alone
@@ -232,6 +232,23 @@ def test_an_evaluation_that_a_person_stops_has_proven_nothing(tmp_path: Path) ->
     assert one.verdict() == "not_proven"
     assert one.view.state == "stopped" and "stopped by ann" in one.view.verdicts[-1].reasons[0]
     assert not one.room.writer.bodies(AlphaGranted)
+
+
+@pytest.mark.parametrize("when", ["calibrate", "verify"])
+def test_a_contract_that_breaks_once_something_was_measured_ends_the_evaluation_on_record(tmp_path: Path, when: str) -> None:
+    one = trial(tmp_path)
+
+    def breaks(what: str) -> None:
+        if what == when:
+            raise ContractError("the validation does not work.")
+
+    one.judge.during = breaks
+    if when == "calibrate":
+        with pytest.raises(ContractError):
+            one.verdict()
+    else:
+        assert one.verdict() == "not_proven"
+        assert one.view.state == "stopped" and "validation does not work" in one.view.state_reason
 
 
 # --- on disk ----------------------------------------------------------------------------------
