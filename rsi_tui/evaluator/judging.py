@@ -204,7 +204,7 @@ class CheckpointJudge:
 
     def _layout(self, trial: str) -> tuple[InvariantFacts, ...]:
         """Layout and counters of a candidate's checkpoint against the reference's, whatever it learned."""
-        stored = self.lab.vault.get(f"compared/{trial}")
+        stored = self.lab.vault.get(f"layout/{trial}")
         if stored is None and self.reference is not None and self.kept is not None:
             try:
                 report = self.lab.comparer.compare(self.reference, self.reference, self.kept)
@@ -212,7 +212,7 @@ class CheckpointJudge:
                 self.trouble = f"the checkpoints could not be compared: {error}"
                 return ()
             stored = report.model_dump(mode="json")
-            self.lab.keep(f"compared/{trial}", stored)
+            self.lab.keep(f"layout/{trial}", stored)
         return judge_layout(UpdateReport.model_validate(stored)) if stored is not None else ()
 
     def _probe(self) -> None:
