@@ -17,6 +17,8 @@ from rsi_tui.errors import UsageError
 from rsi_tui.journal.facts import InvariantFacts, TrialFacts, VerdictFacts
 from rsi_tui.journal.view import FAILED_OUTCOMES, CampaignView, CandidateView
 
+SCREEN = 22
+"""lines that a small terminal shows at once"""
 HEADLINES = {
     "adopted": "ADOPTED: proven faster, and every invariant held",
     "leaner": "LEANER: proven to need less memory, not proven faster",
@@ -220,6 +222,8 @@ def verdict_page(data: dict[str, Any], width: int = words.WIDTH, colour: bool = 
     lines.append("")
     for label, text in _ending(data):
         lines += words.entry(label, text, width)
+    if len(lines) > SCREEN:
+        lines += ["", lines[0]]  # the first line has left the screen
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -228,6 +232,8 @@ def _headline(data: dict[str, Any]) -> str:
         return "STOPPED: the evaluation was ended before it could decide"
     if data["verdict"] == "failed" and data["failure"]:
         return "FAILED: a run of it failed"
+    if data["verdict"] == "adopted" and data["speedup"]:
+        return f"ADOPTED: proven {words.times(data['speedup']['estimate'])} faster, and every invariant held"
     if data["verdict"] == "not_proven" and not data["trials"]:
         return "NOT PROVEN: nothing was run"
     return HEADLINES[data["verdict"] or ""]
@@ -250,10 +256,11 @@ def _facts(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _time(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
     speedup, screening = data["speedup"], data["screening"]
     if speedup:
-        said = f"{words.confidence(speedup['confidence'])} interval {speedup['low']:.2f} to {speedup['high']:.2f}"
+        said = f"{words.times(speedup['estimate'])} as fast as the program as it is"
+        interval = f"{words.confidence(speedup['confidence'])} interval {speedup['low']:.2f} to {speedup['high']:.2f}"
         pairs = sum(t["kind"] == "claim" and t["arm"] == "candidate" for t in data["trials"])
-        how = f"claimed on {pairs} fresh pairs of runs" if data["speedup_from"] == "claim" else "of the verification, which holds whenever it stopped"
-        yield "speed-up", f"{words.times(speedup['estimate'])} ({said}, {how}): old time of a step over new, against the program as it is"
+        how = f"claimed on {pairs} fresh pairs of runs" if data["speedup_from"] == "claim" else "of the verification; it holds however often it was looked at"
+        yield "speed-up", f"{said} ({interval}), {how}"
     elif screening and screening["log_ratio"] is not None:
         yield "speed-up", f"{words.change(screening['log_ratio'])} step time in screening, against the program as it is: an estimate without an interval"
 
