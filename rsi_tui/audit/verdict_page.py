@@ -15,7 +15,7 @@ from rsi_tui.audit import words
 from rsi_tui.audit.report import kind_of_change
 from rsi_tui.errors import UsageError
 from rsi_tui.journal.facts import InvariantFacts, TrialFacts, VerdictFacts
-from rsi_tui.journal.view import FAILED_OUTCOMES, CampaignView, CandidateView
+from rsi_tui.journal.view import FAILED_OUTCOMES, CampaignView, CandidateView, revocation_words
 
 SCREEN = 22
 """lines that a small terminal shows at once"""
@@ -50,6 +50,7 @@ def verdict_data(view: CampaignView, report: Path | None = None) -> dict[str, An
         "code": candidate is not None and kind_of_change(view, candidate) != "setting never switched on",
         "verdict": verdict.verdict if verdict else None,
         "reasons": list(verdict.reasons) if verdict else [],
+        "revoked": revocation_words(candidate) if candidate and candidate.revoked else None,
         "trust": view.trust,
         "trust_meaning": words.TRUST_WORDS[created.trust],
         "isolation": created.sandbox,
@@ -213,7 +214,7 @@ def _calibration(view: CampaignView) -> dict[str, Any] | None:
 def verdict_page(data: dict[str, Any], width: int = words.WIDTH, colour: bool = False) -> str:
     """The verdict for a terminal, no line longer than `width` columns."""
     headline = f"{_headline(data)} (trust level {data['trust']})"
-    style = "1;32" if data["verdict"] in ("adopted", "leaner") else "1;31"
+    style = "1;32" if data["verdict"] in ("adopted", "leaner") and not data["revoked"] else "1;31"
     lines = [f"\x1b[{style}m{headline}\x1b[0m" if colour else headline, ""]
     for label, text in _facts(data):
         lines += words.entry(label, text, width)
@@ -228,6 +229,8 @@ def verdict_page(data: dict[str, Any], width: int = words.WIDTH, colour: bool = 
 
 
 def _headline(data: dict[str, Any]) -> str:
+    if data["revoked"]:
+        return "TAKEN BACK: what was proven does not count any more"
     if data["state"] == "stopped":
         return "STOPPED: the evaluation was ended before it could decide"
     if data["verdict"] == "failed" and data["failure"]:
@@ -244,6 +247,8 @@ def _facts(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "on", f"{words.one_line(data['workload'])}, {data['preset']} preset, commit {data['base'][:12]}"
     if data["settings"]:
         yield "settings", ", ".join(f"{name}: {s['before']} -> {s['after']}" for name, s in data["settings"].items())
+    if data["revoked"]:
+        yield "revoked", words.sentence(data["revoked"])
     for number, reason in enumerate(data["reasons"]):
         yield "" if number else "why", words.sentence(reason)
     yield from _time(data)

@@ -24,6 +24,7 @@ from rsi_tui.journal.events import (
     Calibrated,
     Claimed,
     Event,
+    Revoked,
     Screened,
     StateChanged,
     VerdictReached,
@@ -415,6 +416,14 @@ def test_the_speed_up_of_an_adopted_change_is_the_claim_s(course: Callable[[str]
     assert data["speedup"] == {"estimate": 1.11, "low": 1.08, "high": 1.14, "confidence": 0.99}
     assert data["peak_memory"] == {"baseline": 200 * 2**20, "candidate": 180 * 2**20}
     assert verdict_data(course("no claim").view)["speedup_from"] == "verification"
+
+
+def test_an_adoption_that_is_taken_back_is_said_first(tmp_path: Path) -> None:
+    one = trial(tmp_path)
+    one.verdict()
+    one.room.writer.append(Revoked(candidate="c1", who="ann", reason="it breaks the loader", reopened=()))
+    page = verdict_page(verdict_data(one.view))
+    assert page.startswith("TAKEN BACK") and "it breaks the loader" in page
 
 
 KEYS: dict[str, Callable[[object], bool]] = {
