@@ -14,7 +14,7 @@ from textual.widgets import Footer, Log, Static, Tree
 from rsi_tui.app.actions import LIVE, bindings
 from rsi_tui.app.pager import move
 from rsi_tui.app.tree import LoopTree, at_work
-from rsi_tui.audit import pages, words
+from rsi_tui.audit import pages, proof, words
 from rsi_tui.audit.reading import engine_words, running_words
 from rsi_tui.journal.view import CampaignView, CandidateView
 
@@ -223,8 +223,9 @@ def kept(view: CampaignView) -> Text:
     text = Text()
     for known in reversed(view.adopted()):
         text.append(f"+ {pages.candidate_line(view, known)}\n", "green")
+        measured = any(view.attribution_of(member) is not None and view.left_out for member in known.facts.members)
         if known.is_bundle:
-            text.append("  its parts in screening, unproven alone:\n", "dim")
+            text.append(f"  its parts{', by leave-one-out' if measured else ' in screening, unproven alone'}:\n", "dim")
         for member in known.facts.members:
             if member in view.candidates:
                 text.append(f"  {words.one_line(_member_words(view, view.candidates[member]))}\n", "dim")
@@ -239,8 +240,9 @@ def kept(view: CampaignView) -> Text:
 
 def _member_words(view: CampaignView, known: CandidateView) -> str:
     """'c1 sdpa: -16.4 %'."""
-    seen = f": {words.change(known.screen.log_ratio)}" if known.screen is not None and known.screen.log_ratio is not None else ""
-    return f"{known.id} {words.contents(*view.own_change(known.id))}{seen}"
+    seen = proof.member_words(view, known)
+    short = seen.removeprefix("leave-one-out: ").removesuffix(" in screening, unproven alone")
+    return f"{known.id} {words.contents(*view.own_change(known.id))}{': ' + short if short else ''}"
 
 
 def turned_down(view: CampaignView) -> Text:

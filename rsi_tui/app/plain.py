@@ -15,9 +15,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
-from rsi_tui.audit import pages, words
+from rsi_tui.audit import pages, proof, words
 from rsi_tui.journal import events as ev
-from rsi_tui.journal.facts import ORIGINAL
+from rsi_tui.journal.facts import CANARY, LEAVE_ONE_OUT, ORIGINAL
 from rsi_tui.journal.view import CampaignView
 
 _GREEN, _RED, _BOLD, _DIM = "32", "31", "1", "2"
@@ -113,8 +113,9 @@ def _decision_lines(view: CampaignView, body: ev.Body) -> Iterator[tuple[str, st
         predicted = "" if view.is_evaluation else f" (predicted {words.change(body.hypothesis.predicted_time)} step time)"
         yield "", f"  {body.hypothesis.id}: {body.hypothesis.statement}{predicted}"
     elif isinstance(body, ev.CandidateRefused) and not view.is_evaluation:
-        yield "", f"  {body.hypothesis} refused ({body.kind.replace('_', ' ')}): {body.reason}"
-    elif isinstance(body, ev.CandidateBuilt) and body.candidate.members:
+        what = body.hypothesis or {CANARY: "a canary", LEAVE_ONE_OUT: "a stack without one change"}.get(body.direction, "a join")
+        yield "", f"  {what} refused ({body.kind.replace('_', ' ')}): {body.reason}"
+    elif isinstance(body, ev.CandidateBuilt) and body.candidate.members and body.candidate.id in view.candidates:
         yield _BOLD, f"bundle {body.candidate.id} joins {', '.join(body.candidate.members)}"
     elif isinstance(body, ev.AlphaGranted) and view.is_evaluation:
         yield "", f"error probability {body.alpha:.2g} is drawn: this is number {body.ordinal} on this workload"
@@ -125,7 +126,16 @@ def _decision_lines(view: CampaignView, body: ev.Body) -> Iterator[tuple[str, st
 
 
 def _judgement_lines(view: CampaignView, body: ev.Body) -> Iterator[tuple[str, str]]:
-    if isinstance(body, ev.Reviewed):
+    if isinstance(body, ev.CanaryPlanted):
+        yield "", f"canary {body.candidate}: {proof.CANARY_WORDS[body.kind]}, which must not be adopted"
+    elif isinstance(body, ev.LeftOut):
+        yield from (("", f"  {part.name}: {proof.part_words(part)}") for part in body.parts)
+        if body.dropped or body.trouble:
+            yield "", f"left out: {body.dropped}" if body.dropped else f"nothing was learned of the parts of {body.stack}: {body.trouble}"
+    elif isinstance(body, ev.Revoked):
+        also = f", and what rested on it: {', '.join(body.reopened)}" if body.reopened else ""
+        yield _RED, f"{body.candidate} is taken back by {body.who}{also}: {body.reason}"
+    elif isinstance(body, ev.Reviewed):
         review = body.review
         style = "" if review.decision == "pass" else _RED
         about = f": {review.summary}" if review.summary else ""
@@ -137,6 +147,10 @@ def _judgement_lines(view: CampaignView, body: ev.Body) -> Iterator[tuple[str, s
                 yield style, f"  screened {pages.candidate_line(view, known)}"
     elif isinstance(body, ev.VerdictReached) and (body.verdict.blocks or not view.is_evaluation):
         verdict = body.verdict
+        if verdict.candidate in view.canaries:
+            wrong = verdict.verdict == "adopted"
+            yield _RED if wrong else "", f"verdict on canary {verdict.candidate}: {verdict.verdict.replace('_', ' ')}, {'which it must not be' if wrong else 'as it must be'}"
+            return
         speedup = f", {words.about(verdict.speedup.estimate)} (an estimate)" if verdict.speedup else ""
         style = _GREEN if verdict.verdict in _GOOD else _RED
         yield style, f"verdict on {verdict.candidate}: {verdict.verdict.replace('_', ' ')}{speedup}; {'; '.join(verdict.reasons)}"
@@ -199,7 +213,7 @@ def _result_lines(view: CampaignView) -> Iterator[tuple[str, str]]:
         yield "baseline", f"{words.step_time(claim.baseline_step_s)} a step"
     elif view.profile is not None:
         yield "baseline", f"{words.step_time(view.profile.step_s)} a step (profiled)"
-    if claim is not None and claim.proven and claim.speedup is not None and claim.baseline_step_s is not None:
+    if view.proven_claim is not None and claim is not None and claim.speedup is not None and claim.baseline_step_s is not None:
         low, high = claim.baseline_step_s / claim.speedup.high, claim.baseline_step_s / claim.speedup.low
         interval = f"{words.confidence(claim.speedup.confidence)} interval {words.step_time(low)} to {words.step_time(high)}"
         yield "proven", f"{words.step_time(claim.candidate_step_s)} a step ({interval}, from the speed-up's)"
@@ -207,6 +221,9 @@ def _result_lines(view: CampaignView) -> Iterator[tuple[str, str]]:
     if claim is not None and not claim.proven:
         yield "why not", "; ".join(claim.reasons)
     yield from _adopted_lines(view)
+    yield from (("taken back", f"{body.candidate}, by {body.who}: {body.reason}") for _, body in view.revocations)
+    if canaries := proof.canary_words(view):
+        yield "canaries", canaries
     yield "cost", pages.cost_words(view)
     if view.overhead_median is not None:
         yield "overhead", f"{view.overhead_median:.3f} s of the engine's own time a run (median)"
@@ -220,9 +237,8 @@ def _adopted_lines(view: CampaignView) -> Iterator[tuple[str, str]]:
     yield "adopted", f"{best.id}: {words.contents(best.facts.techniques, view.changed_knobs(best.id))}"
     for member in best.facts.members:
         known = view.candidates.get(member)
-        if known is not None and known.screen is not None and known.screen.log_ratio is not None:
-            what = words.contents(*view.own_change(member))
-            yield "", f"  {member} {what}: {words.change(known.screen.log_ratio)} in screening, unproven alone"
+        if known is not None and (said := proof.member_words(view, known)):
+            yield "", f"  {member} {words.contents(*view.own_change(member))}: {said}"
 
 
 def _failure_lines(view: CampaignView) -> list[str]:

@@ -70,6 +70,8 @@ def entries(view: CampaignView) -> Iterator[Entry]:
 
 def baseline_words(view: CampaignView) -> str:
     """What is known of the program as it is."""
+    if view.profile is None and view.is_evaluation and (view.noise or view.over):
+        return f"baseline: {pages.noise_words(view) or 'not needed'}"
     if view.profile is None:
         return "baseline: running the program as it is"
     phases = sorted(view.profile.phases, key=lambda p: -p.share)[:3]
@@ -81,7 +83,7 @@ def at_work(view: CampaignView) -> str:
     """Which role is at work, in a few words; '' when the campaign is over or nobody can tell."""
     if view.over:
         return ""
-    if view.state in ("contracted", "baselined"):
+    if view.state in ("contracted", "baselined") and not (view.is_evaluation and view.noise):
         return "measuring the baseline" if view.profile is None else "measuring noise"
     if view.state == "claiming":
         return "evaluator claims on fresh pairs"
@@ -131,7 +133,7 @@ def _mark(view: CampaignView, known: RoundView) -> tuple[str, str]:
     candidate = view.candidates.get(known.candidate)
     if candidate is None:
         return ("x", _BAD) if known.refusals else (">", _BUSY)
-    if candidate.verdict is not None and candidate.verdict.verdict in ("adopted", "leaner"):
+    if candidate.standing in ("adopted", "leaner"):
         return "+", _GOOD
     if is_turned_down(candidate):
         return "x", _BAD
@@ -141,7 +143,7 @@ def _mark(view: CampaignView, known: RoundView) -> tuple[str, str]:
 
 
 def _bundle(view: CampaignView, known: CandidateView) -> Text:
-    proven = known.verdict is not None and known.verdict.verdict == "adopted"
+    proven = known.is_adopted
     style = _GOOD if proven else _BAD if is_turned_down(known) else _BUSY
     mark = "+" if proven else "x" if is_turned_down(known) else ">"
     label = Text()

@@ -11,11 +11,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from rsi_tui.audit import words
+from rsi_tui.audit import proof, words
 from rsi_tui.audit.report import contents, result_word, whole_contents, why
 from rsi_tui.errors import UsageError
-from rsi_tui.journal.facts import ORIGINAL, ReviewFacts, ScreenFacts, TrialFacts, VerdictFacts
-from rsi_tui.journal.view import CampaignView, CandidateView, DirectionView, RoundView, campaign_summary
+from rsi_tui.journal.facts import LEAVE_ONE_OUT, ORIGINAL, ReviewFacts, ScreenFacts, TrialFacts, VerdictFacts
+from rsi_tui.journal.view import (
+    CampaignView,
+    CandidateView,
+    DirectionView,
+    RoundView,
+    campaign_summary,
+    superseded_words,
+)
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,8 @@ def page(view: CampaignView, name: str) -> Page:
     """
     if name in ("", view.id):
         return campaign_page(view)
-    if name in view.candidates:
-        return _candidate_page(view, view.candidates[name])
+    if (known := view.known(name)) is not None:
+        return _candidate_page(view, known)
     if name in view.directions:
         return _direction_page(view, view.directions[name])
     if name in view.rounds:
@@ -63,7 +70,7 @@ def page(view: CampaignView, name: str) -> Page:
         return _trial_page(view.trials[name])
     if name == ORIGINAL:
         return _original_page(view)
-    raise UsageError(unknown(name, [*view.candidates, *view.directions, *view.rounds, *view.trials, ORIGINAL], f"campaign {view.id}"))
+    raise UsageError(unknown(name, [*view.candidates, *view.apart, *view.directions, *view.rounds, *view.trials, ORIGINAL], f"campaign {view.id}"))
 
 
 def unknown(name: str, known: list[str], where: str) -> str:
@@ -84,10 +91,29 @@ def campaign_page(view: CampaignView) -> Page:
     ]
     if view.bundles:
         sections.append(Section("Bundles", tuple(candidate_line(view, c) for c in view.bundles)))
+    if view.left_out:
+        sections.append(Section("What each change contributes", _cleaned([_round_of_elimination(r) for r in proof.eliminations(view)])))
+    if (found := proof.canaries(view)) is not None:
+        sections.append(Section("Canaries", _cleaned([found["summary"], *(canary_line(known) for known in found["planted"])])))
+    if view.revocations:
+        sections.append(Section("Taken back", _cleaned([f"{body.candidate}, by {body.who}: {body.reason}" for _, body in view.revocations])))
     if failures := view.failures():
         lines = tuple(words.one_line(f"{f.about}: {f.kind}: {f.detail or f.cause}") for f in failures)
         sections.append(Section("Failed and refused", lines))
     return Page(f"{view.workload} · {view.kind} {view.id}", tuple(sections), campaign_summary(view))
+
+
+def _round_of_elimination(known: dict[str, Any]) -> str:
+    dropped = f"; left out: {known['dropped']}" if known["dropped"] else ""
+    trouble = f"; nothing was learned: {known['trouble']}" if known["trouble"] else ""
+    return f"{known['stack']}: {'; '.join(known['words'])}{dropped}{trouble}"
+
+
+def canary_line(known: dict[str, Any]) -> str:
+    """'k1, a change that does nothing, forced: verified: not proven'."""
+    forced = ", forced" if known["forced"] else ""
+    alarm = f"; {known['alarm']}" if known["alarm"] else ""
+    return f"{known['candidate']}, {known['what']}{forced}: {known['result']}{alarm}"
 
 
 def _state_lines(view: CampaignView) -> list[str]:
@@ -173,10 +199,12 @@ def round_words(view: CampaignView, known: RoundView) -> str:
 def outcome_words(view: CampaignView, candidate: CandidateView) -> str:
     """The last word on a candidate with its figure or its reason."""
     word = result_word(candidate).replace("_", " ")
-    if view.claim is not None and view.claim.candidate == candidate.id and candidate in view.adopted():
+    if view.claim is not None and view.claim.candidate == candidate.id and candidate.is_adopted:
         claimed = words.short_interval(view.claim.speedup) if view.claim.proven and view.claim.speedup else ""
         return f"{word}, claimed: {claimed}" if claimed else f"{word} by verification, but the claim did not hold"
-    if candidate.verdict is not None and candidate.verdict.verdict == "adopted" and candidate.verdict.speedup is not None:
+    if candidate.is_adopted and candidate.superseded:
+        return f"{word} by verification; {superseded_words(view, candidate)}"
+    if candidate.verdict is not None and candidate.is_adopted and candidate.verdict.speedup is not None:
         return f"{word}: {words.about(candidate.verdict.speedup.estimate)} in verification"
     if candidate.verdict is None and candidate.screen is not None and candidate.screen.log_ratio is not None:
         return f"{word}: {words.change(candidate.screen.log_ratio)} step time{_predicted(view, candidate)}"
@@ -244,19 +272,34 @@ def _hypothesis_page(view: CampaignView, known: RoundView) -> Page:
 
 def _candidate_page(view: CampaignView, known: CandidateView) -> Page:
     round_ = view.rounds.get(known.hypothesis)
-    title = round_.hypothesis.statement if round_ else "bundle of " + ", ".join(known.facts.members)
     sections = [Section("Result", _cleaned([outcome_words(view, known), *_prediction(known, round_)]))]
     if round_:
         sections.append(_hypothesis(round_))
     if known.is_bundle:
-        members = (view.candidates[m] for m in known.facts.members if m in view.candidates)
-        sections.append(Section("Members, unproven alone", tuple(candidate_line(view, m) for m in members)))
+        sections.append(_members(view, known))
     sections += _judgements(known)
     sections.append(Section("Change", _cleaned([f"built on {known.facts.parent or ORIGINAL}", *_setting_lines(view, known)])))
     if known.diff:
         sections.append(Section("Diff", tuple(words.clean(known.diff).splitlines()), "diff"))
     sections.append(_trials(view, known))
-    return Page(words.one_line(f"{known.id}: {title}"), tuple(sections), _candidate_data(view, known, round_))
+    return Page(words.one_line(f"{known.id}: {_title(view, known)}"), tuple(sections), _candidate_data(view, known, round_))
+
+
+def _members(view: CampaignView, known: CandidateView) -> Section:
+    """The members of a join, with what leave-one-out says of each."""
+    members = [view.candidates[m] for m in known.facts.members if m in view.candidates]
+    parts = {m.id: part for m in members if (part := view.attribution_of(m.id)) is not None and part.how == "leave-one-out"}
+    lines = [candidate_line(view, m) + (f"; {proof.part_words(parts[m.id])}" if m.id in parts else "") for m in members]
+    return Section("Members" if parts else "Members, unproven alone", _cleaned(lines))
+
+
+def _title(view: CampaignView, known: CandidateView) -> str:
+    """What a candidate is, in one line."""
+    if (round_ := view.rounds.get(known.hypothesis)) is not None:
+        return round_.hypothesis.statement
+    if (canary := view.canaries.get(known.id)) is not None:
+        return f"a canary, {proof.CANARY_WORDS[canary.kind]}"
+    return ("the stack of " if known.direction == LEAVE_ONE_OUT else "bundle of ") + ", ".join(known.facts.members)
 
 
 def _candidate_data(view: CampaignView, known: CandidateView, round_: RoundView | None) -> dict[str, Any]:
@@ -427,8 +470,8 @@ def _find(view: CampaignView, name: str) -> tuple[CandidateView | None, RoundVie
         return best, view.rounds.get(best.hypothesis)
     if name in view.trials:
         name = view.trials[name].candidate
-    if name in view.candidates:
-        return view.candidates[name], view.rounds.get(view.candidates[name].hypothesis)
+    if (known := view.known(name)) is not None:
+        return known, view.rounds.get(known.hypothesis)
     if name in view.rounds:
         return view.candidates.get(view.rounds[name].candidate), view.rounds[name]
     raise UsageError(unknown(name, [*view.candidates, *view.rounds], f"the candidates and hypotheses of campaign {view.id}"))

@@ -192,11 +192,11 @@ def short_speedup(view: CampaignView) -> str:
 
 
 def _has(view: CampaignView, name: str) -> bool:
-    return name in view.candidates or name in view.directions or name in view.rounds or name in view.trials or name == "original"
+    return view.known(name) is not None or name in view.directions or name in view.rounds or name in view.trials or name == "original"
 
 
 def _looks_local(name: str) -> bool:
-    return name[:1] in "cdht" and name[1:].isdigit()
+    return name[:1] in "cdhkt" and name[1:].isdigit()
 
 
 def _json(value: object) -> str:

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rsi_tui.audit import words
+from rsi_tui.audit import proof, words
 from rsi_tui.errors import UsageError
 from rsi_tui.journal import events as ev
-from rsi_tui.journal.facts import ORIGINAL, ClaimFacts, InvariantFacts, VerdictFacts
-from rsi_tui.journal.view import CampaignView, CandidateView, is_turned_down, review_words
+from rsi_tui.journal.facts import ORIGINAL, AttributionFacts, ClaimFacts, InvariantFacts, VerdictFacts
+from rsi_tui.journal.view import CampaignView, CandidateView, RoundView, is_turned_down, review_words, revocation_words
 
 FORMATS = ("md", "json")
 DIFF_FILE = "faster.diff"
@@ -79,10 +79,13 @@ def report_data(view: CampaignView, events: Sequence[ev.Event]) -> dict[str, Any
         "campaign": _campaign(view, created),
         "headline": _headline(view),
         "summary": _summary(view),
-        "claim": view.claim.model_dump(mode="json") if view.claim else None,
+        "claim": {**view.claim.model_dump(mode="json"), "revoked": proof.claim_revoked(view)} if view.claim else None,
         "adopted": _adopted(view, final) if final else None,
         "verdict": _verdict(final.verdict) if final and final.verdict else None,
         "unsuccessful": _unsuccessful(view),
+        "eliminations": proof.eliminations(view),
+        "revocations": proof.revocations(view),
+        "canaries": proof.canaries(view),
         "leaner": [_attempt(view, c) for c in view.candidates.values() if c.verdict and c.verdict.verdict == "leaner"],
         "pending": [_attempt(view, c) for c in view.candidates.values() if _pending(view, c, final)],
         "retrievals": _retrievals(view),
@@ -106,10 +109,11 @@ def report_data(view: CampaignView, events: Sequence[ev.Event]) -> dict[str, Any
 
 
 def _final(view: CampaignView) -> CandidateView | None:
-    """What the claim is about; before a claim the best adopted candidate."""
-    if view.claim is not None:
-        return view.candidates.get(view.claim.candidate)
-    return view.best()
+    """What the claim is about; without a claim that stands the best adopted candidate."""
+    about = view.candidates.get(view.claim.candidate) if view.claim is not None else None
+    if view.is_evaluation and about is not None and not about.is_adopted:
+        return None  # its claim did not hold, and there is no other candidate
+    return about if about is not None and about.revoked is None else view.best()
 
 
 def adopted_diff(view: CampaignView) -> str:
@@ -154,6 +158,8 @@ def _headline(view: CampaignView) -> str:
 def _summary(view: CampaignView) -> str:
     """The result in one sentence."""
     claim = view.claim
+    if revoked := proof.claim_revoked(view):
+        return f"Nothing is claimed any more: what was proven was {revoked}"
     if claim is not None and claim.proven and claim.speedup is not None:
         return (
             f"{words.interval(claim.speedup)}: a step took {words.step_time(claim.baseline_step_s)} before and takes "
@@ -185,7 +191,7 @@ def _adopted(view: CampaignView, final: CandidateView) -> dict[str, Any]:
         ],
         "diff": final.diff,
         "parts": _parts(view, final, claim),
-        "bundle": bool(final.facts.members),
+        "bundle": proof.bundle_words(claim.attribution if claim else (), len(final.facts.members)) if final.facts.members else "",
         "stack": [_attempt(view, c) for c in _lineage(view, final)],
         "peak_before": claim.baseline_peak_bytes if claim else (final.verdict.incumbent_peak_bytes if final.verdict else None),
         "peak_after": claim.candidate_peak_bytes if claim else (final.verdict.peak_bytes if final.verdict else None),
@@ -197,24 +203,37 @@ def _parts(view: CampaignView, final: CandidateView, claim: ClaimFacts | None) -
     single = [c for known in _lineage(view, final) for c in _members(view, known)]
     if claim is not None and claim.attribution:
         by_name = {", ".join(view.own_change(c.id)[0]): c for c in single}
-        parts = [_part(view, by_name.get(a.name), a.name, a.kind, a.log_ratio, a.how) for a in claim.attribution]
+        lone = len(claim.attribution) == 1
+        parts = [_part(view, view.candidates.get(a.candidate) or by_name.get(a.name), a, proof.part_words(a, lone=lone)) for a in claim.attribution]
     else:
-        parts = [
-            _part(view, c, contents(view, c.id), kind_of_change(view, c), c.screen.log_ratio if c.screen else None, "estimate from screening")
-            for c in single
-        ]
+        parts = [_unclaimed_part(view, c, lone=len(single) == 1) for c in single]
     return sorted(parts, key=lambda part: not part["kind"].startswith("setting"))
 
 
-def _part(view: CampaignView, known: CandidateView | None, name: str, kind: str, log_ratio: float | None, how: str) -> dict[str, Any]:
+def _unclaimed_part(view: CampaignView, known: CandidateView, *, lone: bool) -> dict[str, Any]:
+    """A change of a stack that no claim says anything of: what screening saw of it."""
+    screened = known.screen.log_ratio if known.screen else None
+    code = kind_of_change(view, known)
+    facts = AttributionFacts(
+        name=contents(view, known.id), kind="new code" if "code" in code else "setting never switched on", log_ratio=screened,
+        how="estimate from screening", candidate=known.id,
+    )  # fmt: skip
+    how = proof.part_words(facts, lone=lone) if screened is not None else "verified as a whole"
+    return _part(view, known, facts, how) | {"kind": code}
+
+
+def _part(view: CampaignView, known: CandidateView | None, part: AttributionFacts, known_by: str) -> dict[str, Any]:
     round_ = view.rounds.get(known.hypothesis) if known is not None else None
     return {
-        "name": name,
+        "name": part.name,
         "candidate": known.id if known is not None else "",
-        "kind": kind,
-        "predicted": round_.hypothesis.predicted_time if round_ else None,
-        "log_ratio": log_ratio,
-        "how": how if log_ratio is not None else "",
+        "kind": part.kind,
+        "predicted": _predicted(view, round_),
+        "log_ratio": part.log_ratio,
+        "how": part.how if part.log_ratio is not None or part.note else "",
+        "known_by": known_by,
+        "interval": part.interval.model_dump(mode="json") if part.interval else None,
+        "proven": part.proven,
         "hypothesis": round_.hypothesis.statement if round_ else "",
     }
 
@@ -259,7 +278,7 @@ def _lineage(view: CampaignView, final: CandidateView) -> list[CandidateView]:
 def _attempt(view: CampaignView, known: CandidateView) -> dict[str, Any]:
     """One candidate in a list: what it was, what was predicted, what came out, what it cost."""
     round_ = view.rounds.get(known.hypothesis)
-    predicted = round_.hypothesis.predicted_time if round_ else None
+    predicted = _predicted(view, round_)
     return {
         "candidate": known.id,
         "hypothesis": round_.hypothesis.statement if round_ else ("bundle of " + ", ".join(known.facts.members) if known.is_bundle else ""),
@@ -273,10 +292,15 @@ def _attempt(view: CampaignView, known: CandidateView) -> dict[str, Any]:
     }
 
 
+def _predicted(view: CampaignView, known: RoundView | None) -> float | None:
+    """Log-ratio of step time that was predicted; of a person's own change nobody predicted anything."""
+    return known.hypothesis.predicted_time if known is not None and not view.is_evaluation else None
+
+
 def result_word(known: CandidateView) -> str:
-    """The last word on a candidate: a verdict, or how far it came."""
-    if known.verdict is not None:
-        return known.verdict.verdict
+    """The last word on a candidate: a verdict, 'revoked' where that was taken back, or how far it came."""
+    if known.standing:
+        return known.standing
     if known.review is not None and known.review.decision != "pass":
         return known.review.decision
     if known.screen is None:
@@ -288,6 +312,8 @@ def result_word(known: CandidateView) -> str:
 
 def why(known: CandidateView) -> str:
     """The reason of the last word, one line."""
+    if known.revoked is not None:
+        return revocation_words(known)
     if known.verdict is not None:
         return "; ".join(known.verdict.reasons)
     if known.review is not None and known.review.decision != "pass":
@@ -302,7 +328,7 @@ def _unsuccessful(view: CampaignView) -> list[dict[str, Any]]:
         found += [
             {
                 "candidate": "", "hypothesis": known.hypothesis.statement, "contents": words.contents(known.hypothesis.techniques, {}),
-                "predicted": known.hypothesis.predicted_time, "screened": None, "result": r.kind.replace("_", " "),
+                "predicted": _predicted(view, known), "screened": None, "result": r.kind.replace("_", " "),
                 "reason": r.reason, "speedup": None, "seconds": 0.0,
             }
             for r in known.refusals
@@ -317,6 +343,8 @@ def _pending(view: CampaignView, known: CandidateView, final: CandidateView | No
     """Promising but never decided alone, and not part of what is adopted."""
     if known.verdict is not None or is_turned_down(known):
         return False
+    if any(known.id in other.facts.members for other in view.candidates.values() if other.superseded):
+        return False  # a round of elimination tells what became of it
     return final is None or known.id not in final.facts.members
 
 
@@ -393,7 +421,7 @@ def _procedure(created: ev.CampaignCreated) -> dict[str, Any]:
         "amortise_over": objective.get("amortise_over"),
         "margin": objective.get("margin"),
         "precision": created.contract.get("invariants", {}).get("precision"),
-        "max_verifications": proof.get("max_verifications"),
+        "max_verifications": 1 if created.kind == "evaluation" else proof.get("max_verifications"),
         "final_pairs": proof.get("final_pairs"),
     }
 
@@ -401,6 +429,7 @@ def _procedure(created: ev.CampaignCreated) -> dict[str, Any]:
 def _cost(view: CampaignView) -> dict[str, Any]:
     return {
         "trials": len(view.trials),
+        "apart": sum(trial.candidate in view.apart for trial in view.trials.values()),
         "sealed": len(view.sealed),
         "outcomes": dict(sorted(view.outcomes.items())),
         "trial_seconds": round(view.trial_seconds, 3),

@@ -40,7 +40,7 @@ def test_the_first_line_states_trust_and_isolation(markdown: str) -> None:
     "figure",
     [
         "1.93x faster (99 % interval 1.81 to 2.02)", "118 ms", "61.1 ms", "700 MiB", "640 MiB", "1.42x", "1.91x",
-        "**unproven alone**", "estimate from screening, not proven alone", "setting never switched on | -33.6 %",
+        "**unproven alone**", "estimate from screening, unproven alone", "setting never switched on | -33.6 %",
         "`OMP_NUM_THREADS=2`", SDPA_DIFF.strip(), "e-value of 2411 where 2000 was needed", "host\\_oom\\_killed",
         "the same change was slower on this stack", "trains on half of the tokens", "attention comes before the optimizer",
         "| update size | held | 0.0112 | 0.021 |", "first moments: the checkpoint holds no optimizer state.", "1.7 %", "3.4 %",

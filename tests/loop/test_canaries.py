@@ -109,7 +109,7 @@ def test_one_in_twenty_does_nothing_and_one_in_fifty_is_slower(tmp_path: Path) -
     waves = [{result.candidate for result in body.results} for body in made.writer.bodies(Screened)]
     assert all(len(wave) <= 4 for wave in waves)
     assert {"k2", "k3", "k4"} <= set().union(*waves), "each is screened"
-    assert all(wave - {"k2", "k3", "k4"} for wave in waves), "beside ordinary candidates"
+    assert sum(not wave - {"k2", "k3", "k4"} for wave in waves) <= 1, "beside ordinary candidates, but for the last"
 
 
 def test_no_mind_sees_them_and_no_budget_counts_them(tmp_path: Path) -> None:
