@@ -55,7 +55,7 @@ def fewest_blocks(members: int, family: float = 0.95) -> int:
     """Blocks of leave-one-out without which no simultaneous intervals exist.
 
     So few prove little: any one disturbed run leaves its member unproven. Among four members at CV 2 % with 2 % of
-    runs disturbed, 8 blocks prove one worth 5 % in 0.60 of cases and one worth 10 % in 0.86; 16 blocks in 0.94 and 0.97.
+    runs disturbed, 8 blocks prove one worth 5 % in 0.57 of cases and one worth 10 % in 0.84; 16 blocks in 0.92 and 0.94.
     """
     return fewest_pairs(_each(members, family))
 
