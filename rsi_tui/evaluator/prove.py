@@ -32,6 +32,7 @@ from rsi_tui.evaluator.lab import Lab
 from rsi_tui.evaluator.measures import Checked, gaps, highest_peak, scores, slope_of_walls, total_wall_holds, worst_of
 from rsi_tui.evaluator.noninferior import check_noninferior
 from rsi_tui.evaluator.saving import prove_saving
+from rsi_tui.evaluator.slow_runs import judge_slow_runs
 from rsi_tui.journal.events import Claimed
 from rsi_tui.journal.facts import (
     AttributionFacts,
@@ -147,6 +148,8 @@ def _claim(
         reasons += ["the interval does not lie above 1"] if speedup.low <= 1 else []
         reasons += _slope_shortfall(slope, speedup.low)
         reasons += [wall] if (wall := total_wall_holds(base, ours)) else []
+        slow = judge_slow_runs(lab.runs[stack.id], scores(base), lab.contract.proof.max_slow_rate)
+        reasons += [slow.reason] if slow.decision == "refuted" else []
     return ClaimFacts(
         candidate=stack.id,
         pairs=len(base),

@@ -49,8 +49,9 @@ from rsi_tui.journal.facts import (
 
 CONFIDENCES = (0.99, 0.9, 0.8)
 """a single block of 3 + 3 runs has 20 orders and can't exclude anything at 99 %"""
-ENOUGH_LENGTHS = 3
-"""run lengths after which an excess start-up that does not pay is not given another block"""
+ENOUGH_LENGTHS = 5
+"""run lengths after which an excess start-up that does not pay is not given another block; fewer would let a single
+disturbed run decide"""
 
 
 @dataclass
