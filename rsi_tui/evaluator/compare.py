@@ -103,7 +103,7 @@ class UpdateReport(_Value):
     rows: tuple[TensorUpdate, ...] = ()
     moments: tuple[MomentError, ...] = ()
     gradients: tuple[TensorUpdate, ...] = ()
-    """of first moments, by parameter, where asked for: what one update's gradient changed in them"""
+    """of first moments, by parameter, where asked for: what the updates' gradients changed in them"""
     parts: tuple[Part, ...] = ()
     """named parts of the gradient, where asked for"""
     coarser: float = 0.0

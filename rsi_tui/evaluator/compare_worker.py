@@ -22,7 +22,7 @@ holds for each tensor:
     update_norm, difference_norm, weight_norm   |U_r|, |D|, |W0|
 
 With "gradients", the initial checkpoint is a state that both runs started from, and the same statistics are
-also made of the optimizer's first moment, by parameter: one update moves it by the gradient alone, which the
+also made of the optimizer's first moment, by parameter: an update moves it by the gradient alone, which the
 weights show only after the optimizer has scaled it. Differences of one unit in the last place of what was
 stored then count as none: a short run at a small learning rate moves weights by few such units. With "parts", a file of {name: {parameter: tensor}}, each
 part of the gradient is laid beside the difference of the first moments (of the weights, turned round, where
@@ -234,8 +234,9 @@ def first_moments(initial: Checkpoint, reference: Checkpoint) -> dict[str, str]:
     """Parameter -> the entry of the optimizer's state that is its first moment.
 
     An entry that names the parameter in its path is that parameter's. Others are numbered in an order that
-    only the program knows; they are recognised by what they did: the update of a parameter points along its
-    own first moment (over the root of the second, where there is one) and along no other's.
+    only the program knows; they are recognised by what they did: a short run moves a parameter within the plane
+    of its own first moments before and after (each over the root of the second, where there is one), and other
+    parameters otherwise.
     """
     parts = {name: name.split("/") for name in reference.state}
     kind = next((k for k in FIRST if any(k in found for found in parts.values())), "")
@@ -250,15 +251,18 @@ def first_moments(initial: Checkpoint, reference: Checkpoint) -> dict[str, str]:
 
 
 def likenesses(initial: Checkpoint, reference: Checkpoint, kind: str, names: list[str]) -> list[tuple[float, str, str]]:
-    """(cosine, parameter, entry) of each update and each first moment of its shape; the sign does not matter."""
+    """(cosine with the plane, parameter, entry) of each update and each first moment of its shape."""
     found = []
     for shape in {reference.state[name].shape for name in names}:
         moments = [n for n in names if reference.state[n].shape == shape]
         weights = [p for p, weight in reference.weights.items() if weight.shape == shape]
         if weights:
             updates = torch.stack([sample(reference.weights[p].double() - initial.weights[p].double()) for p in weights])
-            asked = torch.stack([sample(asked_step(reference.state, n, kind)) for n in moments])
-            cosines = (updates @ asked.T).abs().tolist()
+            after = torch.stack([sample(asked_step(reference.state, n, kind)) for n in moments])
+            before = torch.stack([sample(asked_step(initial.state, n, kind)) for n in moments])
+            across = before - (before * after).sum(1, keepdim=True) * after
+            across = across / across.norm(dim=1, keepdim=True).clamp_min(TINY)
+            cosines = ((updates @ after.T).square() + (updates @ across.T).square()).sqrt().tolist()
             found += [(c, p, n) for p, row in zip(weights, cosines, strict=True) for n, c in zip(moments, row, strict=True)]
     return found
 

@@ -120,13 +120,13 @@ def carry_over(ours: Sequence[TrialFacts], theirs: Sequence[TrialFacts]) -> Carr
 
 
 def _unseen_late(lab: Lab) -> list[tuple[str, str]]:
-    """What single updates from saved states leave open; all of it where there are none."""
+    """What updates from saved states leave open; all of it where there are none."""
     resume = lab.contract.resume
     if not lab.compares:
         return []  # said with the learned update
     if not resume.flag:
         why = "the program can't start from a saved state ([resume] flag): what starts after the lengths run is not seen"
-        return [("one-step updates from saved states", why)]
+        return [("updates from saved states", why)]
     found = []
     if not resume.directions:
         why = "no program names them ([resume] directions): under bf16, what few tokens contribute can be left out unseen"

@@ -1,8 +1,9 @@
-"""Single updates from saved states: a candidate's against the original program's, same state, same batch.
+"""Two updates from each saved state: a candidate's against the original program's, same state, same batches.
 
-Sharper than whole runs in two ways. Rounding can't build up in one update, and it is taken late in a run too,
+Sharper than whole runs in two ways. Rounding can't build up in two updates, and they are made late in a run too,
 where a change may do what it does not do at the start (skip the backward pass of tokens that have been learned,
-another learning rate after its warm-up). It costs two short runs a state, or three, so it is asked of what would
+another learning rate after its warm-up). Two and not one, because an update made from the gradient of the one
+before needs a second to show; differences of rounding are no larger for it. It costs two short runs a state, or three, so it is asked of what would
 be adopted, not of every candidate. The reference is the original and not the incumbent: both its own rounding and
 that of its bf16 twin are then at hand, whatever was adopted before, and small differences can't add up over a stack.
 
@@ -11,9 +12,8 @@ gradient runs from a clean tree of the original, after the candidate's run has e
 reference, or of that program voids the check, twice at the most; then there is no answer, which is not held
 against the candidate as broken and does not count for it either.
 
-Does not promise to see what a program does only in longer runs than one update (an update from the gradient of
-the one before), or only when it was not started from a state: whole runs from scratch show the first from the
-start on, and a reviewer reads the second.
+Does not promise to see what a program does only late in its run and only in runs longer than two updates, or only
+when it was not started from a state: a reviewer reads that.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from rsi_tui.journal.facts import (
     TrialKind,
 )
 
-UPDATES = 1
-"""updates of each run"""
+UPDATES = 2
+"""of each run"""
 
 
 def calibrate_one_step(lab: Lab, step: str, bands: tuple[BandFacts, ...]) -> tuple[BandFacts, ...]:
-    """The bands of single updates, by harmless perturbations of the original; none where it can't start from a state.
+    """The bands of updates from saved states, by harmless perturbations of the original; none where it can't start from a state.
 
     `bands`: those of whole runs, whose masked tensors are masked here too. Raises ContractError when the
     program does not start from a state, or names no parts of its gradient although the contract says so.
@@ -59,7 +59,7 @@ def calibrate_one_step(lab: Lab, step: str, bands: tuple[BandFacts, ...]) -> tup
         while new := [state for state in saved_states(lab) if state.name not in found]:
             found[new[0].name] = _calibration(lab, f"{step}/{new[0].name}", new[0])
     except StateError as error:
-        raise ContractError(f"Single updates can't be compared: {error}") from error
+        raise ContractError(f"Updates from saved states can't be compared: {error}") from error
     reports = [pair for pairs in found.values() for pair in pairs]
     harmless = [report for arm, report in reports if arm == "harmless"]
     twins = [report for arm, report in reports if arm == "twin"]
@@ -68,7 +68,7 @@ def calibrate_one_step(lab: Lab, step: str, bands: tuple[BandFacts, ...]) -> tup
 
 
 def check_one_step(lab: Lab, step: str, candidate: CandidateFacts) -> Checked:
-    """One update of the candidate from each state; ends with the first state at which it fails or is broken."""
+    """Two updates of the candidate from each state; ends with the first state at which it fails or is broken."""
     facts: list[InvariantFacts] = []
     done: set[str] = set()
     try:
@@ -220,7 +220,7 @@ def _check(lab: Lab, step: str, state: SavedState, candidate: CandidateFacts) ->
         if state.moved and _unfit(outcome):
             give_up_moved(lab, why)
             return Checked()
-    return Checked(trouble=f"single updates could not be compared: {why}")
+    return Checked(trouble=f"updates from saved states could not be compared: {why}")
 
 
 def _unfit(outcome: BlockOutcome) -> bool:

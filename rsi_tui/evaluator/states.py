@@ -1,4 +1,4 @@
-"""Saved states of the original program, which runs are started from to compare single updates.
+"""Saved states of the original program, which runs are started from to compare a few updates.
 
 Made once a campaign, by runs that nothing times, of the original program, each with a seed drawn in secret,
 each going on from the one before. They lie in the evaluator's scratch folder: the comparison worker sees them,
@@ -218,7 +218,7 @@ def _beside(lab: Lab, command: Command, mounts: tuple[Mount, ...]) -> RawRun:
     lab.between()
     run = lab.runner.run_beside(lab.original, command, mounts, lab.cancel)
     if lab.cancel.is_set() or run.killed_for == "cancelled":
-        raise Interrupted("Stopped before single updates were compared; `rsi run --resume` continues.")
+        raise Interrupted("Stopped before updates from a saved state were compared; `rsi run --resume` continues.")
     return run
 
 

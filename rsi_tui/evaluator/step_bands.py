@@ -1,9 +1,8 @@
-"""Single updates from saved states: which differences are harmless, and what points along a named part. Pure.
+"""A few updates from saved states: which differences are harmless, and what points along a named part. Pure.
 
-Rounding can't build up in one update: from the same state, on the same batch, honest changes in float32 differ
-by a few units in the seventh digit at any time of a run, so the limits are far below those of a whole run.
-Compared are the update of the weights, and the optimizer's first moment, which one update moves by the gradient
-and nothing else. The bands are those of `bands`: fp32 from harmless perturbations, bf16 in units of the twin.
+Rounding can't build up in so few: from the same state, on the same batches, honest changes in float32 differ by
+a few units in the seventh digit at any time of a run, so the limits are far below those of a whole run. Compared
+are the update of the weights, and the optimizer's first moment, which gradients move and nothing else does. The bands are those of `bands`: fp32 from harmless perturbations, bf16 in units of the twin.
 
 Under bf16 what a change leaves out of the gradient can be smaller than rounding in every tensor. Rounding points
 nowhere, though, and what is left out points against the gradient of what was left out: so the difference is laid
@@ -29,18 +28,18 @@ from rsi_tui.evaluator.compare import Part, UpdateReport
 from rsi_tui.journal.facts import BandFacts, InvariantFacts
 
 UPDATE = Kind(
-    prefix="one step ",
+    prefix="saved state ",
     floors={"total": 2e-5, "tensor": 1e-4, "row": 3e-4, "moments": 2e-6},
     factors={"total": 3.0, "tensor": 4.0, "moments": 3.0},
     names={
-        "total": "one-step update, all tensors", "tensor": "one-step update, worst tensor",
-        "row": "one-step update, worst row", "moments": "optimizer state after one step",
-        "size": "size of the one-step update", "weights": "one-step update along the weights",
-        "masked": "one-step update, tensors without information",
+        "total": "update from a saved state, all tensors", "tensor": "update from a saved state, worst tensor",
+        "row": "update from a saved state, worst row", "moments": "optimizer state after a saved state",
+        "size": "size of the update from a saved state", "weights": "update from a saved state along the weights",
+        "masked": "update from a saved state, tensors without information",
     },
     weights_z=30.0,
 )  # fmt: skip
-"""What one update changed in the weights."""
+"""What the updates changed in the weights."""
 GRADIENT = Kind(
     prefix="first moment ",
     floors={"total": 5e-6, "tensor": 5e-5, "row": 1e-4},
@@ -50,7 +49,7 @@ GRADIENT = Kind(
         "size": "size of the gradient", "masked": "first moment, tensors without information",
     },
 )  # fmt: skip
-"""What one update changed in the optimizer's first moment: the gradient, as the optimizer was given it."""
+"""What they changed in the optimizer's first moment: the gradient, as the optimizer was given it."""
 PART_LIMIT = 0.5
 """Cosine with a part of the gradient; honest bf16 changes reach 0.2, low-loss tokens without backward 0.94."""
 PART = "gradient of "
@@ -60,10 +59,10 @@ PART = "gradient of "
 def calibrate_steps(
     harmless: Sequence[UpdateReport], twins: Sequence[UpdateReport], contract: Contract, masked: frozenset[str]
 ) -> tuple[BandFacts, ...]:
-    """The bands of single updates, over all states.
+    """The bands of updates from saved states, over all states.
 
-    `harmless`, `twins`: reports of one update of the perturbed baseline and of its bf16 twin against the plain
-    one; `masked`: tensors that whole runs showed to carry no information. Raises ContractError as `calibrate` does.
+    `harmless`, `twins`: reports of updates of the perturbed baseline and of its bf16 twin against the plain
+    one's; `masked`: tensors that whole runs showed to carry no information. Raises ContractError as `calibrate` does.
     """
     bands = calibrate(harmless, twins, contract, kind=UPDATE, masked=masked)
     if not any(report.gradients for report in (*harmless, *twins)):
@@ -75,14 +74,14 @@ def calibrate_steps(
 def judge_step(
     report: UpdateReport, bands: Sequence[BandFacts], contract: Contract, *, twin: UpdateReport | None, after: str
 ) -> tuple[InvariantFacts, ...]:
-    """What one update of a candidate says of each invariant, and from which state (`after`, in words)."""
+    """What a candidate's updates say of each invariant; `after`: from which state they were made, in words."""
     found = [*judge(report, bands, contract, twin=twin, kind=UPDATE)]
     if report.gradients:
         theirs = _gradients(twin) if twin is not None else None
         found += judge_sizes(_gradients(report), bands, contract, twin=theirs, kind=GRADIENT)
     masked = frozenset(name for band in bands if band.name == f"{GRADIENT.prefix}fp32 total" for name in band.masked)
     found += [judge_part(part, _same(part, twin), masked) for part in report.parts]
-    return tuple(fact.model_copy(update={"how": f"{fact.how}; one update after {after}"}) for fact in found)
+    return tuple(fact.model_copy(update={"how": f"{fact.how}; from the state after {after}"}) for fact in found)
 
 
 def judge_part(part: Part, twin: Part | None, masked: frozenset[str] = frozenset()) -> InvariantFacts:
