@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 from rsi_tui.evaluator.claim import slope_ratio
 from rsi_tui.evaluator.lab import Lab
 from rsi_tui.evaluator.states import is_moved
+from rsi_tui.evaluator.trajectories import groups
 from rsi_tui.journal.facts import CarryOverFacts, InvariantFacts, TrialFacts
 
 CONSTANT_EXCESS = 0.15
@@ -144,6 +145,8 @@ def gaps(lab: Lab, trials: Sequence[TrialFacts]) -> tuple[InvariantFacts, ...]:
         found.append(("hidden validation loss", "the contract names no validation"))
     if not lab.compares:
         found.append(("learned update", STATISTICAL))
+    if lab.compares and groups(lab.contract.launch.progress) == ("loss",):
+        found.append(("further trajectories", "the contract's progress pattern names the loss alone, no norm of the gradient"))
     if any(f.memory_source in ("sampled", "none", "nvml") for f in trials):
         found.append(("peak memory", "sampled, not measured by a controller: short spikes are not seen"))
     return tuple(

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsi_tui.evaluator.bands import TOTAL
+from rsi_tui.evaluator.bands import LAYOUT, TOTAL
 from rsi_tui.evaluator.compare import TensorUpdate, UpdateComparer, UpdateReport
 from rsi_tui.evaluator.lab import Lab
+from rsi_tui.evaluator.prove import _concluded, _Pairs
 from rsi_tui.evaluator.saving import MIB, SAVED, claimed_limit, prove_saving
 from rsi_tui.evaluator.vault import Vault
 from rsi_tui.journal.chain import read_events
 from rsi_tui.journal.events import Event
-from rsi_tui.journal.facts import CandidateFacts, Fact, TrialFacts
+from rsi_tui.journal.facts import Arm, CandidateFacts, Fact, InvariantFacts, TrialFacts
 from rsi_tui.journal.steps import Steps
 from rsi_tui.launch.memory import NO_SWAP_LIMIT, find_controllers
 from rsi_tui.launch.sandbox import sandbox_works
@@ -215,3 +216,41 @@ def test_a_saving_that_a_fresh_run_of_the_incumbent_refutes_is_not_claimed(tmp_p
     found = prove_saving(lab, "m", candidate, lab.original, runs("c1", 112), runs("original", 200))
     assert found is not None and not found[0].proven
     assert "the incumbent" in found[0].reason
+
+
+# --- a claim of time that is a claim of memory too -----------------------------------------------
+
+
+def claimed_pairs() -> _Pairs:
+    """Eight pairs in which the stack was 30 % faster and seen to need 60 MiB instead of 130."""
+
+    def run(candidate: str, arm: Arm, n: int, step_s: float, peak_mib: int) -> TrialFacts:
+        steps = 40 + 5 * n
+        return TrialFacts(
+            id=f"{candidate}{n}", candidate=candidate, kind="claim", arm=arm, block="b", slot=n, steps=steps, outcome="ok",
+            started_at="2026-01-01T00:00:00Z", wall_s=0.2 + steps * step_s, startup_s=0.1, step_s=step_s, teardown_s=0.1,
+            score_s=step_s * (1 + n / 1000), peak_bytes=peak_mib * MIB, memory_source="cgroup1",
+        )  # fmt: skip
+
+    base = [run("original", "incumbent", n, 0.1, 130) for n in range(8)]
+    return _Pairs(base, [run("c1", "candidate", n, 0.07, 60) for n in range(8)], (LAYOUT_HELD,))
+
+
+LAYOUT_HELD = InvariantFacts(name=LAYOUT, status="held", value=0.0, limit=0.0, how="")
+
+
+@needs_limits
+@pytest.mark.parametrize(
+    ("held_mib", "speed", "saved", "proven"),
+    [(50, 0.01, True, True), (100, 0.01, False, True), (50, 0.011, False, False)],
+    ids=["leaner too", "not leaner after all", "other weights under the limit"],
+)
+def test_a_claim_of_time_stands_without_the_saving_and_falls_with_the_weights(
+    tmp_path: Path, held_mib: int, speed: float, saved: bool, proven: bool
+) -> None:
+    bench = bench_with(tmp_path, program(120))
+    lab, stack = lab_of(bench), bench.candidate({"train.py": program(held_mib, speed=speed)})
+    claim = _concluded(lab, "claim", stack, claimed_pairs(), ())
+    assert claim.memory is not None
+    assert (claim.memory.proven, claim.proven, bool(claim.refuted)) == (saved, proven, not proven), claim.reasons
+    assert claim.speedup is not None and claim.speedup.low > 1.3

@@ -150,6 +150,14 @@ def test_without_a_controller_memory_is_sampled():
     assert isinstance(group, SampledGroup)
 
 
+def test_where_a_limit_cannot_be_set_memory_is_sampled_and_marked(tmp_path):
+    """Controllers that look usable and are not: a read-only mount, or limits of the host."""
+    file = tmp_path / "no folder can be made here"
+    file.write_text("")
+    for kind, name in (("cgroup1", "memory"), ("cgroup2", "unified")):
+        assert open_group(shell("true", memory_limit_bytes=MIB), Controllers(kind, ((name, file),))).source == "sampled"
+
+
 def test_sampling_sees_the_whole_tree_and_follows_what_detaches():
     code = (
         "import os, sys, time\n"
