@@ -167,7 +167,7 @@ _PURPOSES: dict[ev.Purpose, str] = {
     "screen": "screening",
     "verify": "verifying",
     "claim": "claiming",
-    "one-step": "comparing single updates of",
+    "one-step": "comparing updates from saved states of",
     "endurance": "looking for very slow runs of",
     "memory": "running under a lower memory limit",
     "leave-one-out": "leaving out",
