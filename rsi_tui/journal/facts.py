@@ -61,7 +61,7 @@ class CandidateFacts(Fact):
     affects: tuple[str, ...] = ()
     """'precision' when it rounds otherwise than the original"""
     members: tuple[str, ...] = ()
-    """for a bundle: ids of the candidates it joins"""
+    """for a bundle: ids of the candidates it joins; c1:sdpa is one technique of a proof that was reproduced as a whole"""
     diff_hash: str = ""
     """sha256 of the normalised diff against base; '' without code changes"""
     launch_fingerprint: str = ""

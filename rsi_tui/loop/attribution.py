@@ -65,15 +65,24 @@ def candidate_of(piece: CandidateFacts) -> str:
 def _within(ctx: Context, candidate: CandidateFacts) -> list[CandidateFacts]:
     """The pieces of what a candidate adds to its parent."""
     if candidate.members:
-        return [piece for member in candidate.members for piece in _within(ctx, ctx.memory.candidate(member))]
+        return [piece for member in candidate.members for piece in _member(ctx, member)]
     added = ctx.memory.added(candidate)
     if len(added) < 2 or not ctx.memory.reproduces(ctx.memory.attempts[candidate.id].direction):
         return [candidate]
-    original = ctx.memory.original
-    return [
-        original.model_copy(update={"id": f"{candidate.id}:{name}", "parent": ORIGINAL, "techniques": (name,), "affects": candidate.affects})
-        for name in added
-    ]
+    return [_technique_of(ctx, candidate, name) for name in added]
+
+
+def _member(ctx: Context, id: str) -> list[CandidateFacts]:
+    """The pieces of a member of a join: a candidate, or one technique of a reproduced proof ('c1:sdpa')."""
+    candidate, _, technique = id.partition(":")
+    known = ctx.memory.candidate(candidate)
+    return [_technique_of(ctx, known, technique)] if technique else _within(ctx, known)
+
+
+def _technique_of(ctx: Context, proof: CandidateFacts, technique: str) -> CandidateFacts:
+    """One technique of a reproduced proof as a change of its own to the original."""
+    change = {"id": f"{proof.id}:{technique}", "parent": ORIGINAL, "techniques": (technique,), "affects": proof.affects}
+    return ctx.memory.original.model_copy(update=change)
 
 
 def _part_of_proof(piece: CandidateFacts) -> bool:

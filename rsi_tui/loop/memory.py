@@ -176,5 +176,6 @@ def made_of(id: str, candidates: Mapping[str, CandidateFacts]) -> set[str]:
         current = waiting.pop()
         if current in candidates and current not in found:
             found.add(current)
-            waiting += [candidates[current].parent or ORIGINAL, *candidates[current].members]
+            members = (member.partition(":")[0] for member in candidates[current].members)
+            waiting += [candidates[current].parent or ORIGINAL, *members]
     return found
