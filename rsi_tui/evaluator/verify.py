@@ -49,6 +49,8 @@ from rsi_tui.journal.facts import (
 
 CONFIDENCES = (0.99, 0.9, 0.8)
 """a single block of 3 + 3 runs has 20 orders and can't exclude anything at 99 %"""
+REFUTES = 0.9
+"""confidence of an interval that makes a candidate 'slower', which the next campaign does not try again"""
 ENOUGH_LENGTHS = 5
 """run lengths after which an excess start-up that does not pay is not given another block; fewer would let a single
 disturbed run decide"""
@@ -88,9 +90,10 @@ class _Evidence:
         self.reasons.append(reason)
 
     @property
-    def visibly_slower(self) -> bool:
-        ours, theirs = scores(self.ours), scores(self.theirs)
-        return bool(ours and theirs) and fmean(map(math.log, ours)) > fmean(map(math.log, theirs))
+    def slower(self) -> bool:
+        """Do the closed blocks exclude that it is as fast? One that is merely no faster is not refuted."""
+        interval = _speedup(self)
+        return interval is not None and interval.high < 1 and interval.confidence >= REFUTES
 
 
 def verify(
@@ -209,8 +212,7 @@ def _weigh(evidence: _Evidence, outcome: BlockOutcome) -> None:
     evidence.theirs += outcome.of(evidence.incumbent)
     missing = [f.id for f in ours if f.id not in outcome.invariants]
     if outcome.halted:
-        verdict: Verdict = "slower" if evidence.visibly_slower else "not_proven"
-        evidence.decide(verdict, "stopped half-way through the first block: visibly no faster")
+        evidence.decide("not_proven", "stopped half-way through the first block: visibly no faster")
     elif missing and outcome.plan.judge.compare:
         evidence.decide("failed", f"run {missing[0]} of the candidate left no checkpoint that could be compared")
     else:
@@ -233,7 +235,7 @@ def _add_times(evidence: _Evidence, outcome: BlockOutcome) -> None:
     if evidence.process.reached:
         _adopt_or_not(evidence)
     elif evidence.process.futile(evidence.size):
-        verdict: Verdict = "slower" if evidence.visibly_slower else "not_proven"
+        verdict: Verdict = "slower" if evidence.slower else "not_proven"
         evidence.decide(verdict, "stopped early: no order of the remaining runs was likely to prove it")
 
 

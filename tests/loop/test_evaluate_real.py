@@ -72,7 +72,7 @@ TABLE = (
     Case("syntax.diff", ("failed",), 1, "no valid Python", trials=False),
     Case("out_of_scope.diff", ("invalid",), 3, "data.py", trials=False),
     Case("oom.diff", ("failed",), 1, "oom"),
-    Case("no_op.diff", ("not_proven", "slower"), 4),
+    Case("no_op.diff", ("not_proven",), 4),
     Case("slower.diff", ("slower",), 4),
     Case("faster.diff", ("adopted",), 0),
     Case("faster_crlf.diff", ("adopted",), 0),
