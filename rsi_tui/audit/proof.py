@@ -32,12 +32,12 @@ def part_words(part: AttributionFacts, *, lone: bool = False) -> str:
     return f"{part.how}, {'the only change, proven by its verification' if lone else 'unproven alone'}{why_not}"
 
 
-def bundle_words(parts: tuple[AttributionFacts, ...], members: int) -> str:
+def bundle_words(parts: tuple[AttributionFacts, ...]) -> str:
     """What the proof of a join says of its members, one clause."""
     proven = [part.name for part in parts if part.proven]
     if not proven:
         return "a bundle: the proof is of its parts together, each is unproven alone"
-    rest = ", the others are unproven alone" if len(proven) < members else ""
+    rest = ", the others are unproven alone" if len(proven) < len(parts) else ""
     return f"a bundle: the proof is of its parts together; leave-one-out proved {words.listed(proven)}{rest}"
 
 
@@ -102,6 +102,8 @@ def canary_alarm(known: CandidateView) -> str:
     broken = sorted({fact.name for fact in invariants if fact.status == "broken"})
     if known.standing == "adopted":
         return "adopted: nothing that this machine measures is proof"
+    if known.standing == "leaner":
+        return "leaner: no saving of memory that is measured here is proof"
     if broken:
         return f"breaks {words.listed(broken)}, which it can't: honest changes are refused here as well"
     if known.screen is not None and known.screen.outcome not in ("ok", "not_measured", "cancelled"):

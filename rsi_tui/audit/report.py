@@ -191,7 +191,7 @@ def _adopted(view: CampaignView, final: CandidateView) -> dict[str, Any]:
         ],
         "diff": final.diff,
         "parts": _parts(view, final, claim),
-        "bundle": proof.bundle_words(claim.attribution if claim else (), len(final.facts.members)) if final.facts.members else "",
+        "bundle": proof.bundle_words(claim.attribution if claim else ()) if final.facts.members else "",
         "stack": [_attempt(view, c) for c in _lineage(view, final)],
         "peak_before": claim.baseline_peak_bytes if claim else (final.verdict.incumbent_peak_bytes if final.verdict else None),
         "peak_after": claim.candidate_peak_bytes if claim else (final.verdict.peak_bytes if final.verdict else None),

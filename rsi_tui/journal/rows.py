@@ -23,6 +23,7 @@ from rsi_tui.journal.view import (
     CampaignView,
     CandidateView,
     RoundView,
+    left_out_of,
     review_words,
     revocation_words,
     superseded_words,
@@ -261,6 +262,8 @@ class _Projection:
             return "failed", known.screen.reason
         if not known.screen.promoted:
             return "screened", known.screen.reason
+        if stack := left_out_of(self.view, known.id):
+            return "screened", f"left out of {stack}: it contributed nothing that could be measured"
         bundle = self.bundle_of.get(known.id)
         if bundle is None or bundle.verdict is None:
             return "", f"promoted, not verified: {known.screen.reason}"

@@ -569,6 +569,16 @@ def superseded_words(view: CampaignView, known: CandidateView) -> str:
     return f"proven without {', '.join(dropped)} as {known.superseded}" if known.superseded else ""
 
 
+def left_out_of(view: CampaignView, candidate: str) -> str:
+    """The adopted stack that a candidate's change was left out of, because it contributed nothing; '' when it was not."""
+    for round_ in view.left_out:
+        dropped = next((part for part in round_.parts if part.name == round_.dropped), None)
+        first = next((known for known in view.candidates.values() if known.superseded), None)
+        if dropped is not None and dropped.candidate == candidate and first is not None:
+            return first.id
+    return ""
+
+
 def review_words(review: ReviewFacts) -> str:
     """What the reviewer objected to, in one line."""
     return review.summary or "; ".join(f.text for f in review.findings) or review.decision

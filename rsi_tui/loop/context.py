@@ -141,6 +141,11 @@ class Context:
                 paused = False
         return paused
 
+    def hear_vetoes(self) -> None:
+        """Take what waits when a campaign ends: vetoes are kept, all else comes too late."""
+        actions = take_commands(self.paths, self._record)
+        self.vetoes += [action for action in actions if action.action == "veto"]
+
     def _record(self, name: str, action: PersonActed) -> None:
         self.steps.once(f"command/{name}", PersonActed, lambda: action)
 

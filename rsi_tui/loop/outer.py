@@ -55,6 +55,7 @@ def search(ctx: Context) -> None:
 
 def end(ctx: Context, state: State, reason: str) -> State:
     """Carry out what people took back last, publish the evaluator's secrets and record the last state."""
+    ctx.hear_vetoes()
     heed_vetoes(ctx, "end")
     ctx.evaluator.reveal()
     ctx.enter(state, reason)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rsi_tui.app.plain import lines_of
+from rsi_tui.audit.pages import page, why_page
 from rsi_tui.audit.report import render_report
 from rsi_tui.errors import RsiError
 from rsi_tui.journal.events import (
@@ -136,6 +138,19 @@ def test_no_list_count_or_library_holds_them_and_the_report_has_a_section_of_its
     assert "3 planted, none adopted" in report
     assert "k1" in report.split("## Canaries")[1].split("##")[0]
     assert "k1" not in report.split("## Canaries")[0]
+
+
+def test_a_person_can_read_of_each(tmp_path: Path) -> None:
+    made = campaign(tmp_path)
+    run_campaign(made.ctx)
+    view = CampaignView().feed_all(recorded(made))
+    text = page(view, "k1").text()
+    assert "a canary, a change that does nothing" in text and "not proven" in text and "+++ b/" in text
+    assert "k1, a change that does nothing, forced: verified: not proven" in page(view, "").text()
+    assert "k1" in why_page(view, "k1").title
+    line = "\n".join(text for event in recorded(made) for _, text in lines_of(view, event))
+    assert "canary k1: a change that does nothing, which must not be adopted" in line
+    assert "verdict on canary k1: not proven, as it must be" in line
 
 
 def recorded(made: Bench) -> list[Event]:

@@ -99,6 +99,8 @@ def test_a_passenger_is_left_out_and_the_claim_proves_what_is_left(tmp_path: Pat
     assert best is not None and best.id == final and view.candidates[adopted].superseded == final
     rows = {row["id"]: row for row in batch_of(events).candidates}
     assert rows[f"c/{final}"]["verdict"] == "adopted"
+    if bundle:
+        assert rows["c/c2"]["reason"] == f"left out of {adopted}: it contributed nothing that could be measured"
     assert (rows[f"c/{adopted}"]["verdict"], rows[f"c/{adopted}"]["reason"]) == ("superseded", f"proven without c2 as {final}")
 
 

@@ -160,6 +160,13 @@ def test_a_veto_beside_a_stop_is_carried_out_too(tmp_path: Path) -> None:
     assert [body.candidate for body in made.writer.bodies(Revoked)] == ["c1"]
 
 
+def test_a_veto_that_comes_when_all_is_done_is_still_heard(tmp_path: Path) -> None:
+    made = campaign(tmp_path, 2, bundle=True)
+    made.oracle.during = lambda what: send_command(made.ctx.paths, "ann", "veto", "c3") if what == "claim" else None
+    assert run_campaign(made.ctx) == "finished"
+    assert [body.candidate for body in made.writer.bodies(Revoked)] == ["c3"]
+
+
 # --- at the claim
 
 
