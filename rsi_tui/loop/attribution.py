@@ -23,9 +23,9 @@ def attribute(ctx: Context, stack: CandidateFacts) -> tuple[AttributionFacts, ..
     Where they say nothing of its techniques, the proof is one part.
     """
     found = pieces(ctx, stack)
-    parts = [part for piece in found if (part := _estimate(ctx, piece)) is not None]
+    parts = [part for piece in found if (part := estimate(ctx, piece)) is not None]
     silent = {candidate_of(piece) for piece in found} - {part.candidate for part in parts}
-    parts += [part for id in sorted(silent) if (part := _estimate(ctx, ctx.memory.candidate(id))) is not None]
+    parts += [part for id in sorted(silent) if (part := estimate(ctx, ctx.memory.candidate(id))) is not None]
     return tuple(sorted(parts, key=lambda part: part.log_ratio or 0.0))
 
 
@@ -94,7 +94,7 @@ def _situation(ctx: Context) -> Situation:
     return Situation(ctx.sources(original.commit), ctx.contract, ctx.profile, original.knobs)
 
 
-def _estimate(ctx: Context, piece: CandidateFacts) -> AttributionFacts | None:
+def estimate(ctx: Context, piece: CandidateFacts) -> AttributionFacts | None:
     """What was measured of a piece; None when it has no time."""
     candidate = candidate_of(piece)
     attempt = ctx.memory.attempts[candidate]

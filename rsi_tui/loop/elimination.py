@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rsi_tui.evaluator.service import Part
 from rsi_tui.journal.events import CandidateRefused
 from rsi_tui.journal.facts import LEAVE_ONE_OUT, AttributionFacts, CandidateFacts
-from rsi_tui.loop.attribution import attribute, candidate_of, kind_of, name_of, pieces
+from rsi_tui.loop.attribution import attribute, candidate_of, estimate, kind_of, name_of, pieces
 from rsi_tui.loop.context import Context
 from rsi_tui.loop.joining import join, merged
 
@@ -47,12 +47,12 @@ def eliminate(ctx: Context, stack: CandidateFacts) -> tuple[CandidateFacts, Part
             if isinstance(other := built[piece.id], CandidateFacts)
         ]
         if not parts:
-            return whole, _estimates(ctx, whole, {piece.id: str(built[piece.id]) for piece in left})
+            return whole, _complete(ctx, left, names, (), built)
         found = ctx.evaluator.leave_one_out(f"{step}/r{number}", whole, parts, last=number == ROUNDS)
         dropped = next((piece for piece in left if names[piece.id] == found.dropped), None)
         if dropped is None:
             reasons = {id: why if isinstance(why, str) else found.trouble for id, why in built.items()}
-            return whole, _complete(found.parts, _estimates(ctx, stack, reasons), {candidate_of(piece) for piece in left})
+            return whole, _complete(ctx, left, names, found.parts, reasons)
         whole = next(part.without for part in parts if part.name == found.dropped)
         left = [piece for piece in left if piece is not dropped]
         if len(left) < 2:
@@ -60,20 +60,30 @@ def eliminate(ctx: Context, stack: CandidateFacts) -> tuple[CandidateFacts, Part
     return whole, attribute(ctx, whole)
 
 
-def _estimates(ctx: Context, stack: CandidateFacts, reasons: dict[str, str]) -> Parts:
-    """What was known of the parts before, with the reason why leave-one-out says nothing of each."""
-    by_candidate = {id.partition(":")[0]: reason for id, reason in reasons.items()}
-    return tuple(
-        part.model_copy(update={"note": why and f"not left out alone: {why}"}) if (why := by_candidate.get(part.candidate, "")) else part
-        for part in attribute(ctx, stack)
+def _complete(
+    ctx: Context,
+    parts: Sequence[CandidateFacts],
+    names: Mapping[str, str],
+    measured: Parts,
+    reasons: Mapping[str, CandidateFacts | str],
+) -> Parts:
+    """What leave-one-out measured, and of the other parts what was known before, with the reason why it says nothing.
+
+    What the stack does not run without comes first, then the largest effect.
+    """
+    by_name = {part.name: part for part in measured}
+    known = [by_name.get(names[piece.id]) or _unmeasured(ctx, piece, names[piece.id], reasons[piece.id]) for piece in parts]
+    return tuple(sorted(known, key=lambda part: part.log_ratio if part.log_ratio is not None else -math.inf if part.proven else 0.0))
+
+
+def _unmeasured(ctx: Context, piece: CandidateFacts, name: str, reason: CandidateFacts | str) -> AttributionFacts:
+    why = f"not left out alone: {reason}" if isinstance(reason, str) and reason else ""
+    before = estimate(ctx, piece)
+    if before is not None:
+        return before.model_copy(update={"name": name, "note": why})
+    return AttributionFacts(
+        name=name, kind=kind_of(ctx, piece), log_ratio=None, how="estimate from screening", candidate=candidate_of(piece), note=why
     )
-
-
-def _complete(measured: Parts, estimates: Parts, candidates: set[str]) -> Parts:
-    """What leave-one-out measured, and the estimates of what it could not; largest effect first, needed ones before."""
-    known = {(part.candidate, part.name) for part in measured}
-    rest = [part for part in estimates if part.candidate in candidates and (part.candidate, part.name) not in known]
-    return tuple(sorted((*measured, *rest), key=lambda part: -math.inf if part.log_ratio is None else part.log_ratio))
 
 
 def _put_together(
