@@ -16,6 +16,7 @@ from rsi_tui.audit.report import contents, result_word, whole_contents, why
 from rsi_tui.errors import UsageError
 from rsi_tui.journal.facts import LEAVE_ONE_OUT, ORIGINAL, ReviewFacts, ScreenFacts, TrialFacts, VerdictFacts
 from rsi_tui.journal.view import (
+    DID_NOT_FIT,
     CampaignView,
     CandidateView,
     DirectionView,
@@ -150,7 +151,7 @@ def claim_is_missing(view: CampaignView) -> str:
 
 def cost_words(view: CampaignView) -> str:
     """'6 candidates, 46 runs (1 failed), 3 min 48 s of trial time'."""
-    failed = sum(n for outcome, n in view.outcomes.items() if outcome != "ok")
+    failed = sum(n for outcome, n in view.outcomes.items() if outcome not in ("ok", DID_NOT_FIT))
     of = f" of {view.created.max_candidates}" if view.created else ""
     runs = words.plural(len(view.trials) + len(view.sealed), "run")
     bundles = len(view.bundles)

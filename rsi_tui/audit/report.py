@@ -459,7 +459,7 @@ def _failed_trials(view: CampaignView) -> list[dict[str, Any]]:
             "telling_lines": list(t.telling_lines), "seconds": t.wall_s, "peak_bytes": t.peak_bytes,
         }
         for t in view.trials.values()
-        if t.outcome != "ok"
+        if t.outcome != "ok" and not t.did_not_fit
     ]  # fmt: skip
 
 

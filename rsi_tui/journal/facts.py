@@ -119,6 +119,11 @@ class TrialFacts(Fact):
     compare_s: float = 0.0
     flags: tuple[str, ...] = ()
 
+    @property
+    def did_not_fit(self) -> bool:
+        """Held to less memory than the contract allows, it did not end well: that tells of a saving, and is no failure."""
+        return self.memory_limit_bytes is not None and self.outcome not in ("ok", *HOST_FAULTS)
+
 
 class NoiseFacts(Fact):
     """What A/A pairs said about this machine."""

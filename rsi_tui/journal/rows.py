@@ -289,7 +289,7 @@ class _Projection:
     def own_trials(self, known: CandidateView) -> list[TrialFacts]:
         """Trials of the candidate as such: not those it ran as incumbent of another."""
         trials = (self.view.trials[t] for t in known.trials if t in self.view.trials)
-        return [t for t in trials if t.arm in ("candidate", "check")]
+        return [t for t in trials if t.arm in ("candidate", "check") and not t.did_not_fit]
 
     def changed(self, knobs: dict[str, KnobValue]) -> dict[str, KnobValue]:
         defaults = self.view.defaults
@@ -354,7 +354,7 @@ class _Projection:
         for facts in self.view.trials.values():
             if facts.outcome not in (*FAILED_OUTCOMES, "not_measured") or (facts.candidate, facts.cause) in seen:
                 continue
-            if facts.candidate in self.view.apart:
+            if facts.candidate in self.view.apart or facts.did_not_fit:
                 continue
             seen.add((facts.candidate, facts.cause))
             row = rows.get(f"{self.id}/{facts.candidate}", {})

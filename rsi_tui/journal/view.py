@@ -42,6 +42,8 @@ from rsi_tui.locations import Home
 
 FAILED_OUTCOMES = ("oom", "timeout", "crashed", "diverged")
 """outcomes that are held against the idea; 'not_measured', 'preempted' and 'cancelled' are not"""
+DID_NOT_FIT = "under a lower memory limit"
+"""how runs are counted that show what does not fit (a proof of a saving)"""
 
 
 @dataclass
@@ -248,8 +250,8 @@ class CampaignView:
 
     @property
     def outcomes(self) -> Counter[str]:
-        """Number of trials by outcome."""
-        return Counter(t.outcome for t in self.trials.values())
+        """Number of trials by outcome; those that did not fit under a lower limit are counted as that."""
+        return Counter(DID_NOT_FIT if t.did_not_fit else t.outcome for t in self.trials.values())
 
     @property
     def trial_seconds(self) -> float:
@@ -259,7 +261,7 @@ class CampaignView:
     @property
     def failed_seconds(self) -> float:
         """Wall time of trials that failed."""
-        return sum(t.wall_s for t in self.trials.values() if t.outcome in FAILED_OUTCOMES)
+        return sum(t.wall_s for t in self.trials.values() if t.outcome in FAILED_OUTCOMES and not t.did_not_fit)
 
     @property
     def overheads(self) -> list[float]:
@@ -371,7 +373,7 @@ class CampaignView:
         return [
             FailureView(t.id, "" if t.candidate == ORIGINAL else t.candidate, t.outcome, t.cause, t.detail, t.telling_lines, t.wall_s)
             for t in self.trials.values()
-            if t.outcome != "ok"
+            if t.outcome != "ok" and not t.did_not_fit
         ]
 
     def _refused_changes(self) -> list[FailureView]:

@@ -20,6 +20,7 @@ from rsi_tui.journal.chain import read_events
 from rsi_tui.journal.events import Event
 from rsi_tui.journal.facts import Arm, CandidateFacts, Fact, InvariantFacts, TrialFacts
 from rsi_tui.journal.steps import Steps
+from rsi_tui.journal.view import DID_NOT_FIT, CampaignView
 from rsi_tui.launch.memory import NO_SWAP_LIMIT, find_controllers
 from rsi_tui.launch.sandbox import sandbox_works
 from tests.evaluator.small_program import CONTRACT, Bench, make_bench
@@ -175,6 +176,9 @@ def test_a_saving_is_proven_by_runs_that_the_incumbent_could_not_make_and_is_not
     assert {fact.status for fact in checked.invariants} == {"held"}
     assert lab.runs == {}, "times under a lower limit say nothing of slow runs"
     assert lab.trials == 6, "initial weights, a warm-up, the incumbent under the limit, three runs"
+    view = CampaignView().feed_all(read_events(bench.paths.journal))
+    assert view.outcomes == {"ok": 5, DID_NOT_FIT: 1}, "that the incumbent does not fit is no failure of anything"
+    assert view.failed_seconds == 0.0
     resumed = replace(lab, steps=Steps(Closed(), read_events(bench.paths.journal)), vault=Vault(bench.paths.vault))
     assert prove_saving(resumed, *arguments) == found
 
@@ -250,6 +254,7 @@ def test_a_claim_of_time_stands_without_the_saving_and_falls_with_the_weights(
 ) -> None:
     bench = bench_with(tmp_path, program(120))
     lab, stack = lab_of(bench), bench.candidate({"train.py": program(held_mib, speed=speed)})
+    lab.runs[stack.id] = [0.07] * 60
     claim = _concluded(lab, "claim", stack, claimed_pairs(), ())
     assert claim.memory is not None
     assert (claim.memory.proven, claim.proven, bool(claim.refuted)) == (saved, proven, not proven), claim.reasons
