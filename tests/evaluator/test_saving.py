@@ -15,10 +15,11 @@ from rsi_tui.evaluator.compare import TensorUpdate, UpdateComparer, UpdateReport
 from rsi_tui.evaluator.lab import Lab
 from rsi_tui.evaluator.prove import _concluded, _Pairs
 from rsi_tui.evaluator.saving import MIB, SAVED, claimed_limit, prove_saving
+from rsi_tui.evaluator.service import Evaluator
 from rsi_tui.evaluator.vault import Vault
 from rsi_tui.journal.chain import read_events
 from rsi_tui.journal.events import Event
-from rsi_tui.journal.facts import Arm, CandidateFacts, Fact, InvariantFacts, TrialFacts
+from rsi_tui.journal.facts import Arm, CandidateFacts, Fact, InvariantFacts, NoiseFacts, ScreenFacts, TrialFacts
 from rsi_tui.journal.steps import Steps
 from rsi_tui.journal.view import DID_NOT_FIT, CampaignView
 from rsi_tui.launch.memory import NO_SWAP_LIMIT, find_controllers
@@ -152,6 +153,27 @@ def test_where_memory_was_not_limited_a_saving_is_seen_and_not_claimed(
     assert found is not None
     assert (found[0].proven, found[0].runs, idle.trials) == (False, 0, 0)
     assert words in found[0].reason
+
+
+def screened(log_ratio: float) -> ScreenFacts:
+    return ScreenFacts(
+        candidate="c1", incumbent="original", outcome="ok", log_ratio=log_ratio, batches=1, promoted=False, reason="no gain"
+    )
+
+
+@pytest.mark.parametrize(("log_ratio", "verdict"), [(0.02, "slower"), (-0.001, "not_proven")])
+def test_what_is_banked_without_a_saving_is_what_screening_said_of_its_time(
+    idle: Lab, log_ratio: float, verdict: str
+) -> None:
+    idle.noise = NoiseFacts(pair_scale=0.01, run_cv=0.01, pairs=4, differences=(), smallest_provable=0.05, fingerprint="f")
+    idle.screened["c1"] = (tuple(runs("c1", 118)), tuple(runs("original", 120)))
+    found = Evaluator(idle).bank("b", screened(log_ratio), CANDIDATE, idle.original)
+    assert found is not None and (found.verdict, found.alpha, idle.trials) == (verdict, 0.0, 0)
+
+
+def test_nothing_is_banked_where_memory_is_only_sampled(idle: Lab) -> None:
+    idle.screened["c1"] = (tuple(runs("c1", 60, "sampled")), tuple(runs("original", 120, "sampled")))
+    assert Evaluator(idle).bank("b", screened(0.02), CANDIDATE, idle.original) is None
 
 
 # --- real runs under a real limit ----------------------------------------------------------------
