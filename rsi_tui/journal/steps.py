@@ -70,4 +70,5 @@ class Steps:
         self._writer.append(body, step)
         if step:
             self._done[step] = body
+            self._last = self._last if isinstance(body, PersonActed) else ""
         return body
