@@ -25,6 +25,8 @@ from rsi_tui.errors import RsiError
 
 START_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 60.0
+PATIENCE = 10
+"""times as long for a comparison of gradients, which looks at every named part of them"""
 
 
 class CompareError(RsiError):
@@ -161,11 +163,12 @@ class UpdateComparer:
             "gradients": gradients,
             "parts": str(parts) if parts is not None else "",
         }
+        timeout_s = self._timeout_s * (PATIENCE if gradients else 1)
         try:
-            answer = self._ask(request)
+            answer = self._ask(request, timeout_s)
         except CompareError:
             self.close()
-            answer = self._ask(request)
+            answer = self._ask(request, timeout_s)
         if "error" in answer:
             raise CompareError(f"learned updates can't be compared: {answer['error']}.")
         try:
@@ -183,7 +186,7 @@ class UpdateComparer:
         with contextlib.suppress(BrokenPipeError), worker:  # it may have died with a request unread
             pass
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         self.warm()
         if not self._ready:
             if self._line(START_TIMEOUT_S) != {"ready": True}:
@@ -196,7 +199,7 @@ class UpdateComparer:
             worker.stdin.flush()
         except OSError:
             raise self._failed("has ended") from None
-        return self._line(self._timeout_s)
+        return self._line(timeout_s)
 
     def _line(self, timeout_s: float) -> dict[str, Any]:
         """The next JSON line of the worker. Raises CompareError."""

@@ -283,9 +283,9 @@ def sample(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def load_parts(path: str, weights: Tensors) -> dict[str, Tensors]:
-    """Named parts of a gradient, by parameter. Raises Unusable."""
+    """Named parts of a gradient, by parameter; read as they are needed. Raises Unusable."""
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # noqa: BLE001 - whatever the file makes torch raise
         raise Unusable(f"can't be loaded with weights_only=True ({type(error).__name__})") from None
     if not isinstance(loaded, Mapping) or not all(isinstance(tensors, Mapping) for tensors in loaded.values()):

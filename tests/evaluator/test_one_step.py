@@ -18,7 +18,7 @@ from rsi_tui.evaluator.measures import Checked, gaps
 from rsi_tui.evaluator.one_step import calibrate_one_step, check_one_step
 from rsi_tui.evaluator.states import is_moved, saved_states, state_lengths
 from rsi_tui.journal.chain import read_events
-from rsi_tui.journal.events import BlockClosed, BlockOpened, TrialFinished
+from rsi_tui.journal.events import BlockClosed, TrialFinished
 from rsi_tui.journal.facts import CandidateFacts, Fact
 from rsi_tui.journal.steps import Steps
 from rsi_tui.launch.sandbox import sandbox_works
@@ -149,28 +149,22 @@ def test_a_change_that_starts_far_beyond_any_run_is_caught(room: Room) -> None:
     assert "update from a saved state, worst tensor" in names(found)
 
 
+@pytest.mark.slow
 def test_tokens_left_out_of_the_backward_pass_are_named(room: Room) -> None:
     low = "each[each > each.quantile(0.5)].sum() / len(each)"
     found = room.check("low", f"            loss = {LOSS}", f"            each = losses(x, y)\n            loss = {low}")
     fact = next(fact for fact in found.invariants if fact.name == "gradient of low loss tokens")
-    assert fact.status == "broken" and fact.value is not None and fact.value > 0.9
-    assert "less of it" in fact.how
+    assert fact.status == "broken" and "less of it" in fact.how
 
 
-def test_another_way_to_compute_the_same_holds(room: Room) -> None:
-    found = room.check("honest", LOSS, "losses(x[rows::parts], y[rows::parts]).sum() * (parts / 64)")
+def test_another_way_to_compute_the_same_holds_and_what_was_checked_is_read_back(room: Room) -> None:
+    candidate = room.candidate(LOSS, "losses(x[rows::parts], y[rows::parts]).sum() * (parts / 64)")
+    found = check_one_step(room.lab, "honest", candidate)
     assert {fact.status for fact in found.invariants} == {"held"} and not found.failed and not found.trouble
     assert "gradient of low loss tokens" in {fact.name for fact in found.invariants}
-    opened = [body for body in room.facts(BlockOpened) if body.purpose == "one-step"]
-    assert opened and room.lab.runner.checkpoint_of("t1") is None, "no checkpoint is left behind"
-
-
-def test_a_check_that_was_made_is_read_back(room: Room) -> None:
-    honest = LOSS, "losses(x[rows::parts], y[rows::parts]).sum() / 64 * parts"
-    candidate = room.candidate(*honest)
-    found = check_one_step(room.lab, "twice", candidate)
-    again = replace(room.lab, steps=Steps(Closed(), read_events(room.bench.paths.journal)))
-    assert check_one_step(again, "twice", candidate) == found
+    assert [entry.name for entry in room.bench.paths.scratch.iterdir()] == ["states"], "no checkpoint is left behind"
+    recorded = replace(room.lab, steps=Steps(Closed(), read_events(room.bench.paths.journal)))
+    assert check_one_step(recorded, "honest", candidate) == found
 
 
 @pytest.mark.slow
