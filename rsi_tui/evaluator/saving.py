@@ -7,7 +7,7 @@ three fresh runs were held to, not what they were seen to use:
     limit = candidate's largest peak so far + room, at most 95 % of the incumbent's smallest peak
 
 The room is for what the kernel charges besides anonymous and shared memory (page tables, stacks, file
-pages in use: 3 to 4 MiB on the bundled workloads) and for how much a peak differs from run to run; it is
+pages in use: 2 to 4 MiB where it was measured) and for how much a peak differs from run to run; it is
 given away, never counted as saved. One run of the incumbent under the same limit comes first and must be
 killed for want of memory: where it fits too (pages that an allocator had freed lazily, and that the
 kernel can take back), nothing is saved.
