@@ -102,6 +102,7 @@ def test_it_is_a_commit_of_the_mirror_that_differs_from_its_parent(tmp_path: Pat
     assert built.candidate.knobs == made.ctx.contract.defaults
 
 
+@pytest.mark.slow
 def test_one_in_twenty_does_nothing_and_one_in_fifty_is_slower(tmp_path: Path) -> None:
     made = campaign(tmp_path, 50)
     run_campaign(made.ctx)
@@ -211,6 +212,7 @@ def test_a_quick_campaign_plants_none(tmp_path: Path) -> None:
     assert made.writer.bodies(CanaryPlanted) == [] and made.ctx.memory.canaries == []
 
 
+@pytest.mark.slow
 def test_a_campaign_that_was_killed_anywhere_plants_the_same_ones(tmp_path: Path) -> None:
     effect: Callable[[CandidateFacts], float] = lambda c: -0.1 if canary(c) or c.id in ("c2", "c9") else 0.0  # noqa: E731
     whole = campaign(tmp_path, 26, effect=effect)
