@@ -1,4 +1,8 @@
-"""Updates from saved states, on a real program: states are saved, late cheats are caught, faults are nobody's verdict."""
+"""Updates from saved states, on a real program: states are saved, late cheats are caught, faults are nobody's verdict.
+
+What runs is slow, some forty starts of a program that imports torch; what every test run needs is in
+test_step_bands, test_compare and the campaigns.
+"""
 
 from __future__ import annotations
 
@@ -143,6 +147,7 @@ def names(checked: Checked) -> set[str]:
     return {fact.name for fact in checked.invariants if fact.status == "broken"}
 
 
+@pytest.mark.slow
 def test_a_change_that_starts_far_beyond_any_run_is_caught(room: Room) -> None:
     """The state's counters were moved on by a number that nobody knows; learning rates change there too."""
     found = room.check("late", STEP, "        optimizer.param_groups[0]['lr'] = 1e-2 if step < 30 else 0.98e-2\n" + STEP)
@@ -157,6 +162,7 @@ def test_tokens_left_out_of_the_backward_pass_are_named(room: Room) -> None:
     assert fact.status == "broken" and "less of it" in fact.how
 
 
+@pytest.mark.slow
 def test_another_way_to_compute_the_same_holds_and_what_was_checked_is_read_back(room: Room) -> None:
     candidate = room.candidate(LOSS, "losses(x[rows::parts], y[rows::parts]).sum() * (parts / 64)")
     found = check_one_step(room.lab, "honest", candidate)
