@@ -144,15 +144,12 @@ class MoETransformer(nn.Module):
         self.layers = nn.ModuleList([Block(config) for _ in range(config.n_layer)])
         self.norm = RMSNorm(config.n_embd, config.norm_eps)
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
-        self.apply(self._init_weights)
-        # residual projections are scaled down with depth, per the GPT-2 paper
         for name, p in self.named_parameters():
             if name.endswith(("o_proj.weight", "w2.weight")):
+                # residual projections are scaled down with depth, per the GPT-2 paper
                 nn.init.normal_(p, mean=0.0, std=0.02 / math.sqrt(2 * config.n_layer))
-
-    def _init_weights(self, module):
-        if isinstance(module, (nn.Linear, nn.Embedding)):
-            nn.init.normal_(module.weight, mean=0.0, std=0.02)
+            elif p.dim() >= 2 and not name.endswith(("embed.weight", "gate.weight")):
+                nn.init.normal_(p, mean=0.0, std=0.02)
 
     def forward(self, idx):
         """Logits (batch, block, vocab) in fp32, and the router's probabilities and choices, one pair a layer."""
