@@ -205,6 +205,7 @@ def test_a_saving_is_proven_by_runs_that_the_incumbent_could_not_make_and_is_not
     assert prove_saving(resumed, *arguments) == found
 
 
+@pytest.mark.slow
 @needs_limits
 def test_what_an_allocator_only_had_not_given_back_is_no_saving(tmp_path: Path) -> None:
     lazily = "if page % 2**25 == 0 and page: held.madvise(mmap.MADV_FREE, 0, page)"
@@ -226,6 +227,7 @@ def test_a_candidate_that_does_not_fit_saves_nothing_and_has_not_failed(tmp_path
     assert (found[1].failed, found[1].trouble) == ("", "")
 
 
+@pytest.mark.slow
 @needs_limits
 def test_a_saving_bought_with_other_weights_is_none_and_the_breach_is_told(tmp_path: Path) -> None:
     bench = bench_with(tmp_path, program(120))
@@ -235,6 +237,7 @@ def test_a_saving_bought_with_other_weights_is_none_and_the_breach_is_told(tmp_p
     assert TOTAL in {fact.name for fact in found[1].invariants if fact.status == "broken"}
 
 
+@pytest.mark.slow
 @needs_limits
 def test_a_saving_that_a_fresh_run_of_the_incumbent_refutes_is_not_claimed(tmp_path: Path) -> None:
     bench = bench_with(tmp_path, program(120))
@@ -265,6 +268,7 @@ def claimed_pairs() -> _Pairs:
 LAYOUT_HELD = InvariantFacts(name=LAYOUT, status="held", value=0.0, limit=0.0, how="")
 
 
+@pytest.mark.slow
 @needs_limits
 @pytest.mark.parametrize(
     ("held_mib", "speed", "saved", "proven"),

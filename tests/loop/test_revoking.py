@@ -121,6 +121,7 @@ def test_nothing_is_built_on_what_was_taken_back(tmp_path: Path) -> None:
     assert attempt.verdict is not None and attempt.verdict.verdict == "not_proven" and "taken back by ann" in attempt.verdict.reasons[0]
 
 
+@pytest.mark.slow
 def test_a_resumed_campaign_takes_it_back_at_the_same_place(tmp_path: Path) -> None:
     whole = campaign(tmp_path)
     vetoing(whole, "verify", "c1")

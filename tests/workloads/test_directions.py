@@ -134,6 +134,7 @@ def test_experts_share_out_the_gradient_of_all_experts_and_nothing_else(case: Ca
     assert all(torch.equal(tensor, whole[name]) for name, tensor in shared.items())
 
 
+@pytest.mark.slow
 def test_a_step_that_skips_the_backward_pass_of_low_loss_tokens_loses_exactly_their_part(case: Case, tmp_path: Path) -> None:
     if case.folder.name != "dense_single":
         pytest.skip("one workload is enough for one more run")
