@@ -112,7 +112,8 @@ def candidates_until_proof(events: list[Event]) -> int:
     raise AssertionError("nothing was adopted")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_real_gain_is_proven_and_a_second_campaign_starts_from_it(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     workload = attention_bound(tmp_path / "tiny")
