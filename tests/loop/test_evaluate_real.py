@@ -123,3 +123,6 @@ def test_the_plan_counts_the_runs_that_are_made(tmp_path: Path) -> None:
     assert screening.least <= by_purpose["screen"] <= screening.most
     saving = costs.saving(contract)
     assert costs.claim(contract).usual <= by_purpose["claim"] <= (costs.claim(contract) + saving).most
+    proof = costs.verification(contract, found["alpha"], -found["screening"]["log_ratio"], found["noise"]["pair_scale"])
+    conditions = costs.last_conditions(contract, runs_before=0)
+    assert proof.provable and by_purpose["verify"] <= (proof.runs + conditions + saving).most
