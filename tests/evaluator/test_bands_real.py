@@ -1,4 +1,4 @@
-"""The bands on real runs of the bundled workload (scripts/bench/bands.py has the whole table)."""
+"""The bands on real runs of the bundled workload (scripts/bench/bands.py and one_step.py have the whole tables)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench" / "bands.py"
+BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_honest_runs_pass_and_cheating_runs_are_caught() -> None:
-    done = subprocess.run([sys.executable, str(BENCH), "--quick", "--json"], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("script", ["bands.py", "one_step.py"], ids=["whole runs", "updates from saved states"])
+def test_honest_runs_pass_and_cheating_runs_are_caught(script: str) -> None:
+    command = [sys.executable, str(BENCH / script), "--quick", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     figures = {figure["name"]: figure for figure in json.loads(done.stdout)["figures"]}
     assert done.returncode == 0, figures
     assert figures["honest changes refused, bf16"]["value"] == 0
