@@ -90,7 +90,7 @@ def update_error(initial: Path, reference: Path, candidate: Path) -> float:
 
 
 def test_the_same_seed_gives_the_same_weights(runs: Runs) -> None:
-    first, second = weights(runs("three", "--steps", "3")), weights(runs("again", "--steps", "3"))
+    first, second = weights(runs("one", "--steps", "1")), weights(runs("again", "--steps", "1"))
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
@@ -131,7 +131,7 @@ def test_each_step_prints_the_line_of_the_contract(runs: Runs) -> None:
     assert [step["step"] for step in found] == ["1", "2", "3"]
     assert float(found[0]["loss"]) == pytest.approx(math.log(CONFIG.vocab_size), abs=0.1)
     for step in found:
-        assert 0.0 < float(step["grad_norm"])
+        assert float(step["grad_norm"]) > 0.0
         assert 0.0 < float(step["router_entropy"]) <= math.log(CONFIG.n_expert) + 1e-4
         assert 1 / CONFIG.n_expert < float(step["max_load"]) <= 1 / CONFIG.top_k
         assert CONFIG.top_k - 0.1 < float(step["aux_loss"]) < CONFIG.n_expert

@@ -6,6 +6,7 @@ entry also stands for all rarer ones. The order of the batches depends on the se
 """
 
 import hashlib
+import os
 import pathlib
 import sysconfig
 
@@ -22,9 +23,12 @@ SKIPPED_FOLDERS = {
 def source_files():
     """Folder of the text, and the paths of its files relative to it, sorted."""
     root = pathlib.Path(sysconfig.get_paths()["stdlib"])
-    paths = (path.relative_to(root) for path in root.rglob("*.py"))
-    kept = [p.as_posix() for p in paths if not SKIPPED_FOLDERS & set(p.parts) and not p.name.startswith("_sysconfigdata")]
-    return root, sorted(kept)
+    paths = []
+    for folder, subfolders, names in os.walk(root):
+        subfolders[:] = set(subfolders) - SKIPPED_FOLDERS
+        paths += [pathlib.Path(folder, name) for name in names if name.endswith(".py")]
+    kept = [path for path in paths if not path.name.startswith("_sysconfigdata")]
+    return root, sorted(path.relative_to(root).as_posix() for path in kept)
 
 
 def read_text():
