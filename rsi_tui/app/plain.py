@@ -87,6 +87,7 @@ def lines_of(view: CampaignView, event: ev.Event) -> Iterator[tuple[str, str]]:
         yield from (("", f"  never switched on: {text}") for text in body.profile.unused_settings)
     elif isinstance(body, ev.Calibrated):
         yield "", pages.noise_words(view) + pages.origin_words(view)
+        yield from (("", f"  {text}") for text in filter(None, (body.no_rounding,)))
     elif isinstance(body, ev.BlockOpened):
         yield "", _block_words(body)
     elif isinstance(body, ev.BlockClosed) and body.void:

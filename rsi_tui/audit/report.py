@@ -96,6 +96,7 @@ def report_data(view: CampaignView, events: Sequence[ev.Event]) -> dict[str, Any
         "masked": _masked(view),
         "bands": [b.model_dump(mode="json") for b in view.bands],
         "noise": view.noise.model_dump(mode="json") if view.noise else None,
+        "no_rounding": view.calibrated.no_rounding if view.calibrated else "",
         "profile": view.profile.model_dump(mode="json") if view.profile else None,
         "procedure": _procedure(created),
         "environment": dict(created.host),

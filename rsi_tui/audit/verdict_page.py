@@ -205,7 +205,7 @@ def _noise(view: CampaignView) -> dict[str, Any] | None:
 def _calibration(view: CampaignView) -> dict[str, Any] | None:
     if view.calibrated is None:
         return None
-    return {"origin": view.calibrated.origin or view.id, "measured_at": view.calibrated.measured_at or None, "reused": bool(view.calibrated.origin)}
+    return {"origin": view.calibrated.origin or view.id, "measured_at": view.calibrated.measured_at or None, "reused": bool(view.calibrated.origin), "no_rounding": view.calibrated.no_rounding}
 
 
 # --- the page -----------------------------------------------------------------------------------

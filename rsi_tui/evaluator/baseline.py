@@ -12,7 +12,16 @@ import math
 
 from rsi_tui.errors import ContractError
 from rsi_tui.evaluator.bands import calibrate
-from rsi_tui.evaluator.blocks import MAX_VOID, BlockOutcome, BlockPlan, Slot, draw_block, run_block, setup_slots
+from rsi_tui.evaluator.blocks import (
+    MAX_VOID,
+    TWIN_PATIENCE,
+    BlockOutcome,
+    BlockPlan,
+    Slot,
+    draw_block,
+    run_block,
+    setup_slots,
+)
 from rsi_tui.evaluator.eprocess import choose_plan
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
@@ -32,16 +41,22 @@ def calibrate_baseline(lab: Lab, step: str, alpha: float) -> Calibrated:
         )
     pairs: list[tuple[float, float]] = []
     bands: tuple[BandFacts, ...] = ()
+    no_rounding, lab.rounding = "", True
     for number in range(lab.contract.proof.aa_pairs):
         outcome = _pair(lab, f"{step}/pair{number}", judged=number == 0)
         first, second = (facts.score_s for facts in outcome.timed)
         assert first is not None and second is not None
         pairs.append((first, second))
         if number == 0:
-            bands = _bands(lab, outcome.plan.judge)
+            bands, no_rounding = _bands(lab, outcome.plan.judge), _too_slow(outcome)
+            lab.rounding = not no_rounding
     bands = (*bands, *calibrate_one_step(lab, f"{step}/one-step", bands))
-    made = lab.steps.once(step, Calibrated, lambda: Calibrated(noise=_noise(lab, pairs, alpha), bands=bands))
-    lab.noise, lab.bands = made.noise, made.bands
+    made = lab.steps.once(
+        step,
+        Calibrated,
+        lambda: Calibrated(noise=_noise(lab, pairs, alpha), bands=bands, no_rounding=no_rounding),
+    )
+    lab.calibrated(made)
     return made
 
 
@@ -72,7 +87,9 @@ def _run(lab: Lab, step: str, judged: bool) -> BlockOutcome:
         kind="calibration",
         incumbent=lab.original,
         candidates=(lab.original,),
-        setup=(*setup_slots(lab, lab.original), *(harmless if lab.compares else ())) if judged else (),
+        setup=(*setup_slots(lab, lab.original, twin_patience=TWIN_PATIENCE), *(harmless if lab.compares else ()))
+        if judged
+        else (),
         timed=(Slot("incumbent", lab.original), Slot("incumbent", lab.original)),
         draw=draw,
         commitment=commitment,
@@ -89,6 +106,18 @@ def _bands(lab: Lab, judge: CheckpointJudge) -> tuple[BandFacts, ...]:
     harmless = [report for arm, report in by_arm if arm in ("harmless", "incumbent")]
     twins = [report for arm, report in by_arm if arm == "twin"]
     return (*calibrate(harmless, twins, lab.contract), *_printed_bands(judge))
+
+
+def _too_slow(outcome: BlockOutcome) -> str:
+    """Why the bf16 twin could not be measured, a sentence; '' where it was, or where the contract allows no bf16."""
+    twin = next((facts for facts in outcome.setup if facts.arm == "twin"), None)
+    if twin is None or twin.outcome == "ok":
+        return ""
+    usual = next(facts.wall_s for facts in outcome.setup if facts.arm == "warmup")
+    return (
+        f"The program rounded to bf16 was ended after {twin.wall_s:.0f} s where it takes {usual:.0f} s as it is: "
+        "bf16 can't make it faster on this machine, and is not allowed here."
+    )
 
 
 def _printed_bands(judge: CheckpointJudge) -> tuple[BandFacts, ...]:

@@ -28,6 +28,9 @@ MAX_ATTEMPTS = 3
 MAX_VOID = 2
 """a fault of the host voids a block this often at the most; then what it was to measure is not measured (holes H6)"""
 CONDUCT = "conduct of the run"
+TWIN_PATIENCE = 3.0
+"""times the wall time of the incumbent's own run after which a bf16 twin that is tried for the first time is ended"""
+LEAST_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,9 @@ class Slot:
     """saved state that the run starts from"""
     memory_limit_bytes: int | None = None
     """hard limit below the contract's; None is the contract's"""
+    patience: float | None = None
+    """ended for time after this many times the wall time of the block's warm-up, which must have run before it; the
+    block then counts without it. None: the contract's time limit"""
 
 
 @dataclass(frozen=True)
@@ -114,13 +120,13 @@ def draw_block(lab: Lab, step: str, order: Callable[[], Sequence[str]]) -> tuple
     return block, draw, commitment
 
 
-def setup_slots(lab: Lab, warmup: CandidateFacts | None) -> tuple[Slot, ...]:
-    """Set-up runs of a block whose checkpoints are compared: initial weights, twin, and a warm-up where given."""
-    compared: tuple[Slot, ...] = ()
-    if lab.compares:
-        twin = (Slot("twin", lab.original, extra=lab.twin),) if lab.twin else ()
-        compared = (Slot("initial", lab.original, steps=0), *twin)
-    return (*compared, Slot("warmup", warmup)) if warmup is not None else compared
+def setup_slots(lab: Lab, warmup: CandidateFacts | None, *, twin_patience: float | None = None) -> tuple[Slot, ...]:
+    """Set-up runs of a block whose checkpoints are compared: initial weights, a warm-up where given, and the twin."""
+    warm = (Slot("warmup", warmup),) if warmup is not None else ()
+    if not lab.compares:
+        return warm
+    twin = (Slot("twin", lab.original, extra=lab.twin, patience=twin_patience),) if lab.twin else ()
+    return (Slot("initial", lab.original, steps=0), *warm, *twin)
 
 
 def run_block(lab: Lab, plan: BlockPlan) -> BlockOutcome:
@@ -140,7 +146,7 @@ def _run_open(lab: Lab, plan: BlockPlan) -> BlockOutcome:
     outcome = BlockOutcome(plan)
     with host_lease(f"campaign block {plan.id}", on_wait=lab.on_wait, meanwhile=lab.between) as lab.lease:
         for number, slot in enumerate(plan.slots):
-            outcome.take(number, _run_slot(lab, plan, number, slot))
+            outcome.take(number, _run_slot(lab, plan, number, slot, _time_limit(slot, outcome)))
             half = 2 * len(outcome.timed) == len(plan.timed)
             if half and plan.halt is not None and plan.halt(outcome.timed):
                 break
@@ -204,13 +210,18 @@ def _void_reason(outcome: BlockOutcome) -> str:
         if facts.outcome in HOST_FAULTS:
             return f"{facts.id} was not measured: {facts.detail}"
     for facts in outcome.setup:
-        if facts.outcome != "ok":
+        if facts.outcome != "ok" and not _spared(outcome.plan, facts):
             return f"{facts.id}, the block's {facts.arm} run, ended as {facts.outcome}: {facts.detail}"
     for facts in outcome.timed:
         untimed = outcome.plan.timing and facts.score_s is None
         if facts.arm == "incumbent" and (facts.outcome != "ok" or untimed):
             return f"{facts.id}, a run of the incumbent, has no time ({facts.outcome}): {no_time(facts)}"
     return ""
+
+
+def _spared(plan: BlockPlan, facts: TrialFacts) -> bool:
+    """A run whose patience ended: the block counts without it."""
+    return plan.slots[facts.slot].patience is not None and facts.outcome == "timeout"
 
 
 def _read_back(lab: Lab, plan: BlockPlan, closed: BlockClosed) -> BlockOutcome:
@@ -229,13 +240,21 @@ def _read_back(lab: Lab, plan: BlockPlan, closed: BlockClosed) -> BlockOutcome:
     return outcome
 
 
-def _run_slot(lab: Lab, plan: BlockPlan, number: int, slot: Slot) -> TrialFacts:
+def _time_limit(slot: Slot, outcome: BlockOutcome) -> float | None:
+    """Seconds that a run which is given limited patience may take; None is the contract's."""
+    if slot.patience is None:
+        return None
+    usual = next(facts.wall_s for facts in outcome.setup if facts.arm == "warmup")
+    return max(LEAST_PATIENCE_S, slot.patience * usual)
+
+
+def _run_slot(lab: Lab, plan: BlockPlan, number: int, slot: Slot, timeout_s: float | None) -> TrialFacts:
     """The facts of one slot: recorded ones if there are, else of a fresh run."""
     attempt = 1
     while True:
         known = _recorded(lab, plan, number, slot, attempt)
         if known is None:
-            return _execute(lab, plan, number, slot, attempt)
+            return _execute(lab, plan, number, slot, attempt, timeout_s)
         usable = known.outcome not in ("cancelled", "not_measured") and plan.judge.recall(known, slot.arm)
         if usable or attempt == MAX_ATTEMPTS:
             return known
@@ -290,7 +309,9 @@ def _record_end(lab: Lab, plan: BlockPlan, step: str, facts: TrialFacts) -> None
     lab.steps.append(body, f"{step}/finished")
 
 
-def _execute(lab: Lab, plan: BlockPlan, number: int, slot: Slot, attempt: int) -> TrialFacts:
+def _execute(
+    lab: Lab, plan: BlockPlan, number: int, slot: Slot, attempt: int, timeout_s: float | None
+) -> TrialFacts:
     lab.between()
     began = time.monotonic()
     step = _step(plan, number, attempt)
@@ -318,6 +339,7 @@ def _execute(lab: Lab, plan: BlockPlan, number: int, slot: Slot, attempt: int) -
         extra=slot.extra,
         state=slot.state,
         memory_limit_bytes=slot.memory_limit_bytes,
+        timeout_s=timeout_s,
         sealed=plan.sealed,
         keep_checkpoint=plan.judge.active,
     )

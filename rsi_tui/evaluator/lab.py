@@ -19,6 +19,7 @@ from rsi_tui.evaluator.noise import MachineNoise
 from rsi_tui.evaluator.trial import TrialRunner
 from rsi_tui.evaluator.validation import HiddenValidation
 from rsi_tui.evaluator.vault import Vault
+from rsi_tui.journal.events import Calibrated
 from rsi_tui.journal.facts import BandFacts, CandidateFacts, NoiseFacts, TrialFacts
 from rsi_tui.journal.steps import Steps
 from rsi_tui.launch.lease import Lease
@@ -49,6 +50,8 @@ class Lab:
     """trials started so far, over all resumptions"""
     noise: NoiseFacts | None = None
     bands: tuple[BandFacts, ...] = ()
+    rounding: bool = True
+    """may candidates round to bf16 where the contract allows it? False where the bf16 twin is too slow to be run"""
     runs: dict[str, list[float]] = field(default_factory=dict)
     """candidate id -> scores, seconds, of all its runs as a candidate in blocks that count, whatever they were for"""
     screened: dict[str, tuple[tuple[TrialFacts, ...], tuple[TrialFacts, ...]]] = field(default_factory=dict)
@@ -120,6 +123,10 @@ class Lab:
 
     @property
     def twin(self) -> str:
-        """The perturbation that makes the baseline round as the contract allows, '' when it does not."""
+        """The perturbation that makes the baseline round as the contract allows, '' when it does not or can't here."""
         invariants = self.contract.invariants
-        return invariants.bf16_twin if invariants.precision == "bf16" else ""
+        return invariants.bf16_twin if invariants.precision == "bf16" and self.rounding else ""
+
+    def calibrated(self, made: Calibrated) -> None:
+        """Take over what a calibration found."""
+        self.noise, self.bands, self.rounding = made.noise, made.bands, not made.no_rounding

@@ -52,6 +52,7 @@ def recheck(lab: Lab, step: str, known: Known, alpha: float) -> Calibrated | Non
     `alpha` is the error probability of the campaign, for the smallest effect that can be proven.
     """
     scale = known.calibrated.noise.pair_scale
+    lab.rounding = not known.calibrated.no_rounding
     pairs: list[tuple[float, float]] = []
     for number in range(FRESH_PAIRS):
         outcome = _pair(lab, f"{step}/pair{number}", judged=number == 0)
@@ -64,7 +65,9 @@ def recheck(lab: Lab, step: str, known: Known, alpha: float) -> Calibrated | Non
     if not agrees(pairs, scale, known.log_level):
         return None
     noise = _joined(lab, known.calibrated.noise, pairs, alpha)
-    return Calibrated(noise=noise, bands=known.calibrated.bands, origin=known.origin, measured_at=known.measured_at)
+    return known.calibrated.model_copy(
+        update={"noise": noise, "origin": known.origin, "measured_at": known.measured_at}
+    )
 
 
 def agrees(pairs: Sequence[tuple[float, float]], scale: float, log_level: float) -> bool:

@@ -132,7 +132,7 @@ class Evaluator:
             if made is None:
                 return self.calibrate(alpha)
             lab.steps.append(made, step)
-        lab.noise, lab.bands = made.noise, made.bands
+        lab.calibrated(made)
         return made
 
     def screen_alone(self, step: str, candidate: CandidateFacts, incumbent: CandidateFacts) -> Alone:

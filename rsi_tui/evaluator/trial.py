@@ -75,6 +75,8 @@ class TrialRequest:
     """saved state that the run starts from; mounted read-only"""
     memory_limit_bytes: int | None = None
     """hard limit where it is lower than the contract's"""
+    timeout_s: float | None = None
+    """time limit in place of the contract's"""
     sealed: bool = False
     """no live log"""
     keep_checkpoint: bool = True
@@ -254,6 +256,8 @@ class TrialRunner:
         spec = self._spec(command, mounts, live_log, instruments)
         if request.memory_limit_bytes is not None:
             spec = replace(spec, memory_limit_bytes=min(spec.memory_limit_bytes, request.memory_limit_bytes))
+        if request.timeout_s is not None:
+            spec = replace(spec, timeout_s=request.timeout_s)
         raw = self._launcher.run(spec, cancel)
         changed = changed_frozen(frozen, tree, self.contract)
         collected = self._collect(out, instruments.collect)

@@ -132,6 +132,8 @@ class Calibrated(Fact):
     """campaign or evaluation that measured them, where fresh pairs agreed with it; '' when measured here"""
     measured_at: str = ""
     """when the origin measured them, UTC; '' when measured here"""
+    no_rounding: str = ""
+    """why no candidate may round to bf16 on this machine although the contract allows it, a sentence; '' where it may"""
 
 
 class Retrieved(Fact):

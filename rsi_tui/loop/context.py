@@ -13,7 +13,7 @@ from rsi_tui.errors import RsiError
 from rsi_tui.evaluator.ledger import AlphaLedger
 from rsi_tui.evaluator.service import Evaluator, Interrupted
 from rsi_tui.journal.commands import take_commands
-from rsi_tui.journal.events import AlphaGranted, CampaignCreated, PersonActed, State, StateChanged
+from rsi_tui.journal.events import AlphaGranted, Calibrated, CampaignCreated, PersonActed, State, StateChanged
 from rsi_tui.journal.facts import CandidateFacts, NoiseFacts, ProfileFacts
 from rsi_tui.journal.steps import Steps
 from rsi_tui.locations import CampaignPaths
@@ -53,6 +53,8 @@ class Context:
     """the last one recorded, never 'paused': what a pause returns to"""
     profile: ProfileFacts | None = None
     noise: NoiseFacts | None = None
+    no_rounding: str = ""
+    """why no candidate may round to bf16 on this machine, a sentence; '' where the contract decides"""
     drawn: AlphaLedger | None = None
     """shares of the error probability, once it was drawn"""
     out_of_time: bool = False
@@ -85,6 +87,12 @@ class Context:
     @property
     def candidates_left(self) -> int:
         return self.created.max_candidates - self.memory.searched
+
+    def baselined(self, found: Calibrated) -> None:
+        """Take in what calibration found: noise, and whether candidates may round to bf16 on this machine."""
+        self.noise, self.no_rounding = found.noise, found.no_rounding
+        if found.no_rounding:
+            self.usable = _without_rounding(self.usable)
 
     def memories(self) -> Memories:
         """What the library says at this point of the search."""
@@ -165,3 +173,10 @@ class Context:
 
         take_commands(self.paths, look)
         return tuple(stale)
+
+
+def _without_rounding(contract: Contract) -> Contract:
+    """The contract as if it allowed no bf16; knobs that touch precision are held at their default."""
+    knobs = tuple(k.model_copy(update={"values": (k.default,)}) if "precision" in k.affects else k for k in contract.knobs)
+    strict = contract.invariants.model_copy(update={"precision": "fp32", "bf16_twin": ""})
+    return contract.model_copy(update={"knobs": knobs, "invariants": strict})

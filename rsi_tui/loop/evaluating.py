@@ -291,6 +291,8 @@ def _measured(home: Home, ctx: Context, candidate: CandidateFacts) -> VerdictFac
     if how := ctx.evaluator.check_runs("check", candidate):
         return _record(ctx, "check/verdict", "failed", (how,))
     _baseline(home, ctx)
+    if ctx.no_rounding and "precision" in candidate.affects:
+        return _record(ctx, "rounding/verdict", "slower", (ctx.no_rounding,))
     screened = ctx.evaluator.screen_alone("screen", candidate, original)
     if (ended := _screened_out(ctx, candidate, screened)) is not None:
         return ended
@@ -310,7 +312,7 @@ def _baseline(home: Home, ctx: Context) -> None:
     ctx.heed_people()
     known = find_calibration(home, ctx.created) if ctx.steps.find("calibration") is None else None
     ahead = campaign_alpha(next_ordinal(home, ctx.created.workload_key))
-    ctx.noise = ctx.evaluator.recalibrate(known, ahead).noise
+    ctx.baselined(ctx.evaluator.recalibrate(known, ahead))
     ctx.enter("baselined")
     ctx.heed_people()
 
@@ -319,7 +321,7 @@ def _screened_out(ctx: Context, candidate: CandidateFacts, screened: Alone) -> V
     """The verdict where no verification is worth it: broken, failed, clearly slower; None when it is to be verified."""
     facts = screened.facts
     if any(i.status == "broken" for i in facts.invariants):
-        return _record(ctx, "screen/verdict", "invalid", (facts.reason,))
+        return _record(ctx, "screen/verdict", "invalid", tuple(filter(None, (facts.reason, ctx.no_rounding))))
     if facts.outcome in HOST_FAULTS:
         return _record(ctx, "screen/verdict", "not_proven", (facts.reason,))
     if facts.outcome != "ok":

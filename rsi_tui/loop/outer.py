@@ -36,7 +36,7 @@ def baseline(ctx: Context) -> None:
     ctx.heed_people()
     ctx.profile = ctx.evaluator.profile()
     ctx.heed_people()
-    ctx.noise = ctx.evaluator.calibrate(ctx.open_ledger()).noise
+    ctx.baselined(ctx.evaluator.calibrate(ctx.open_ledger()))
     ctx.enter("baselined")
     ctx.enter("searching")
 
