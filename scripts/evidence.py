@@ -24,11 +24,12 @@ Figures that benches in `scripts/bench/` measured, with date and machine. Writte
 def section(result: dict[str, Any]) -> str:
     """One bench as Markdown, between its markers."""
     name = result["bench"]
+    command = result.get("command", f"scripts/bench/{name}.py")
     lines = [
         f"<!-- {name} -->",
         f"## {name}",
         "",
-        f"{datetime.now(UTC):%Y-%m-%d}, {result['machine']}. `scripts/bench/{name}.py`",
+        f"{datetime.now(UTC):%Y-%m-%d}, {result['machine']}. `{command}`",
         "",
         "| figure | value | unit | target | met |",
         "|---|---|---|---|---|",

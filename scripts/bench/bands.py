@@ -31,6 +31,7 @@ from rsi_tui.evaluator.bands import calibrate, judge
 from rsi_tui.evaluator.compare import UpdateComparer, UpdateReport
 from rsi_tui.journal.facts import BandFacts, InvariantFacts
 from scripts.bench import moe_variants, variants
+from scripts.bench.bf16_products import EMULATED, has_bf16_units
 from scripts.bench.common import Figure, show
 from scripts.bench.variants import Variant
 
@@ -94,6 +95,9 @@ def train(folder: Path, out: Path, flags: tuple[str, ...], threads: int, seed: i
     """One run, in a process that was forked with torch imported."""
     import torch
 
+    from scripts.bench.bf16_products import emulate
+
+    emulate()
     torch.set_num_threads(threads)
     os.chdir(folder)
     sys.path.insert(0, str(folder))
@@ -187,7 +191,16 @@ def figures(results: list[Judged]) -> list[Figure]:
             Figure(f"largest honest value, {precision}", max(margin(r.nearest) for r in honest), "limits", "under 1", None),
             Figure(f"smallest cheat's value, {precision}", min(margin(r.nearest) for r in cheats), "limits", "over 1", None),
         ]
-    return found
+    return [*found, *(row(result) for result in results)]
+
+
+def row(result: Judged) -> Figure:
+    """What catches a cheat and by how much; how near an honest change comes to a limit, and to which."""
+    by = ", ".join(fact.name for fact in result.broken) or result.nearest.name
+    kind = "cheat" if result.variant.cheat else "honest"
+    name = f"{result.precision}, seed {result.seed}, {kind}: {result.variant.name}"
+    value = min(margin(result.nearest), 1e6)
+    return Figure(name, value, f"limits ({by})", "over 1" if result.variant.cheat else "at most 1", result.right)
 
 
 def line(result: Judged) -> str:
@@ -218,8 +231,10 @@ def main() -> int:
     notes = [f"wrong: {', '.join(wrong)}"] if wrong else []
     if args.quick:
         notes.append("--quick left out most variants and the second seed")
-    name = "bands" if args.workload == "dense_single" else f"bands {args.workload}"
-    return show(name, figures(results), args.json, tuple(notes))
+    if not has_bf16_units():
+        notes.append(EMULATED)
+    command = f"scripts/bench/bands.py --workload {args.workload} --steps {args.steps}{' --quick' if args.quick else ''}"
+    return show(f"bands {args.workload}", figures(results), args.json, notes, command)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 
@@ -28,10 +29,11 @@ def machine() -> str:
     return f"{host['hardware']}; {host['software']}"
 
 
-def show(bench: str, figures: list[Figure], as_json: bool, notes: tuple[str, ...] = ()) -> int:
-    """Print a bench's result; the exit code is 1 when a target was missed."""
+def show(bench: str, figures: list[Figure], as_json: bool, notes: Sequence[str] = (), command: str = "") -> int:
+    """Print a bench's result; the exit code is 1 when a target was missed. `command`: how it was called, where its name does not say."""
     if as_json:
         result = {"bench": bench, "machine": machine(), "figures": [asdict(f) for f in figures], "notes": list(notes)}
+        result |= {"command": command} if command else {}
         print(json.dumps(result, indent=2))
     else:
         for figure in figures:

@@ -31,6 +31,7 @@ from rsi_tui.evaluator.step_bands import calibrate_steps, judge_step
 from rsi_tui.journal.facts import BandFacts
 from scripts.bench import moe_variants, variants
 from scripts.bench.bands import PLAIN, SUITES, Bench, Judged, Suite, contract_with, figures, line, margin
+from scripts.bench.bf16_products import EMULATED, has_bf16_units
 from scripts.bench.common import show
 from scripts.bench.variants import Variant
 
@@ -160,7 +161,10 @@ def main() -> int:
     notes = [f"wrong: {r.variant.name} ({r.precision})" for r in results if not r.right]
     if args.quick:
         notes.append("--quick left out most variants and all plain states")
-    return show("one_step", figures(results), args.json, tuple(notes))
+    if not has_bf16_units():
+        notes.append(EMULATED)
+    command = f"scripts/bench/one_step.py --workload {args.workload} --states {','.join(map(str, lengths))}"
+    return show(f"one_step {args.workload}", figures(results), args.json, notes, command)
 
 
 if __name__ == "__main__":
