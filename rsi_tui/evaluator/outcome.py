@@ -1,99 +1,22 @@
-"""What became of a run, and why: from exit, signals, memory events and output to outcome and root cause.
+"""What became of a run: from exit, signals, memory events, watchdogs and output to outcome and cause.
 
 Pure functions. Promises: a run that did not finish its work is never `ok`, whatever it printed; a run
-that finished and whose tear-down failed is `ok` and flagged; a root cause is preferred over what
-followed from it; what no rule knows stays `unknown`, with the lines that were looked at. Does not
-promise that a program's own words are true: causes explain, they are no evidence for a candidate.
+that finished and whose tear-down failed is `ok` and flagged. What its output says of the cause is read
+by `explaining`. Does not promise that a program's own words are true: causes explain, they are no
+evidence for a candidate.
 """
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from rsi_tui.evaluator.failure_rules import OUTCOMES, RULES, Rule
-from rsi_tui.evaluator.progress import MAX_LINE, Progress, check, plain
+from rsi_tui.evaluator.explaining import Explanation, explain_lines
+from rsi_tui.evaluator.progress import Progress, check, plain
 from rsi_tui.journal.facts import Outcome
 from rsi_tui.launch.spec import RawRun
 
 FLAG_TEARDOWN = "tear-down failed after the work was done"
 FLAG_OOM_CHILD = "the memory controller killed a process, yet the run finished"
-
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_SIZE = re.compile(r"([\d.]+)\s*([KMGT]?)(?:i?B|bytes?)?$", re.IGNORECASE)
-_PREFIX = re.compile(
-    r"^(?:\s*(?:\[(?:rank|default|node)?\d+\](?:\[rank\d+\])?:|\[\d+,\d+\]<std\w+>:|\([\w.]+(?: [\w.]+)*,? pid=[^)]*\)|>+|\d+:(?=\s)|E {3,}))+\s?"
-)
-_HINT = re.compile(
-    r"error|fail|exception|kill|memory|oom|alloc|nan\b|inf\b|assert|abort|signal|fault|denied|permitted|timed? ?out|timeout"
-    r"|mismatch|preempt|pre-empt|evict|cancel|terminat|interrupt|drain|no space|quota|read-only|full\b|large|not found|no such|does not"
-    r"|cannot|can't|unable|couldn't|undefined|invalid|illegal|unsupported|fatal|divisible|refused|in use|closed|reset|broken"
-    r"|duplicate|must |should|has to|expected|expects|waiting|joined|nccl|xid|gpu is lost|fallen|busy|corrupt|nan |install"
-    r"|unknown|missing|ninja|resource|exit|status|returned|died|doesn't|hangup|sig[a-z]{3}|errno|diverged|shape|limit|unavailable"
-    r"|requires? |no module|no available|traceback|segment|too many|unexpected|retrieving|only (?:tensors|supports|for)|core dumped"
-    r"|free\(\)|malloc|munmap|stack|dtype|out of|backward|marked|loss scale|drop|empty|reach|collective|recompile|fullgraph|keyerror",
-    re.IGNORECASE,
-)
-"""lines without any of these are read for losses alone: most of a log is progress"""
-_PROGRESS_LINE = re.compile(r"\b(?:step|epoch|iter(?:ation)?)\b", re.IGNORECASE)
-_STATUS = re.compile(r"exit|signal|errno|code|error", re.IGNORECASE)
-_DIGITS = re.compile(r"[\d.]+")
-_RANK = re.compile(r"\[rank(\d+)\]|\[(?:PG [^\]]*)?Rank (\d+)\]|\brank[ :=](\d+)\b|\blocal_rank[ :=]+(\d+)", re.IGNORECASE)
-_LOSS = re.compile(r"(?<![\w])(?:train(?:ing)?[ _])?loss['\"]?\s*[=:]?\s*([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))", re.IGNORECASE)
-_GOING_ON = re.compile(r"\b(?:epoch|step|iter(?:ation)?|it/s|batch|train)\b|\d+%\|", re.IGNORECASE)
-_FILE_LINE = re.compile(r'^\s*File "[^"]+", line \d+')
-
-_FACTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (name, re.compile(pattern))
-    for name, pattern in (
-        ("requested_bytes", r"[Tt]ried to allocate (?:\()?([\d.]+ ?(?:[KMGT]i?B|bytes))"),
-        ("requested_bytes", r"trying to allocate (\d+(?:\.\d+)? ?(?:[KMGT]i?B|bytes))"),
-        ("free_bytes", r"([\d.]+ [KMGT]?i?B|\d+ bytes) (?:is )?free\b"),
-        ("total_bytes", r"([\d.]+ [KMGT]?i?B) total capacity|total capac?i?ty of ([\d.]+ [KMGT]?i?B)|max allowed: ([\d.]+ [KMGT]?i?B)"),
-        ("allocated_bytes", r"([\d.]+ [KMGT]?i?B|\d+ bytes) already allocated|allocated memory ([\d.]+ [KMGT]?i?B) is allocated by|MPS allocated: ([\d.]+ [KMGT]?i?B)"),
-        ("reserved_bytes", r"([\d.]+ [KMGT]?i?B) (?:reserved in total|cached)\b"),
-        ("unallocated_bytes", r"([\d.]+ [KMGT]?i?B|\d+ bytes) is reserved by PyTorch but unallocated"),
-        ("in_use_bytes", r"(?:this process|Process \d+) has ([\d.]+ [KMGT]?i?B) memory in use"),
-        ("gpu", r"\bGPU (\d+)\b|CUDA device (\d+)\b"),
-        ("seq_num", r"SeqNum=(\d+)"),
-        ("op", r"OpType=(\w+)"),
-        ("timeout_ms", r"Timeout\(ms\)=(\d+)"),
-        ("ran_ms", r"ran for (\d+) milliseconds"),
-        ("errno", r"\[Errno (\d+)\]|errno: (\d+)|code: -(\d+), name: E"),
-        ("port", r"\bport:? (\d{2,5})\b|:(\d{4,5}) \(errno"),
-        ("exit_code", r"exit ?code\s*:?\s*(?:is |= ?)?(\d+)\b"),
-        ("signal", r"[Ss]ignal:? ?\(?(\d+)\b|exit ?code\s*:?\s*(?:is |= ?)?-(\d+)\b|Received (\d+) death signal"),
-        ("required_smem_bytes", r"Required: (\d+), Hardware limit"),
-        ("limit_smem_bytes", r"Hardware limit: (\d+)"),
-        ("pid", r"\(pid:? (\d+)\)"),
-        ("cuda_error", r"cuda runtime error \((\d+)\)"),
-        ("dtype_a", r"but got: (\S+) != \S+|expected scalar type (\w+)"),
-        ("dtype_b", r"but got: \S+ != (\S+)|scalar type \w+ but found (\w+)"),
-        ("local_rank", r"^\S+:\d+:\d+ \[(\d+)\] "),
-    )
-)
-_RANK_CAUSES = ("collective_timeout", "gpu_oom", "permission", "data_error", "device_fault", "code_error", "nan_or_divergence")
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why a run failed, as far as its output says."""
-
-    cause: str
-    """class of failure"""
-    root_cause: str
-    """one sentence"""
-    evidence: tuple[str, ...]
-    """the lines that tell, at most ten"""
-    facts: dict[str, float | str]
-    """figures that were printed; sizes in bytes"""
-    advice: str
-    outcome: Outcome
-    """what the cause means for a trial"""
-    certain: bool = True
-    """False when the class rests on symptoms alone"""
 
 
 @dataclass(frozen=True)
@@ -111,183 +34,6 @@ class OutcomeFacts:
     """what an out-of-memory error had asked for"""
     flags: tuple[str, ...] = ()
     advice: str = ""
-
-
-@dataclass(frozen=True)
-class _Hit:
-    rule: Rule
-    index: int
-    match: re.Match[str]
-
-
-_COMPILED = tuple((rule, re.compile(rule.pattern), re.compile(rule.near) if rule.near else None) for rule in RULES)
-
-
-def parse_size(text: str) -> int | None:
-    """Bytes of '17.68 MiB', '2.0 GB' (PyTorch's GB are 1024-based) or '4096'; None when it is no size."""
-    match = _SIZE.match(text.strip())
-    if match is None:
-        return None
-    try:
-        return int(float(match[1]) * _UNITS[match[2].upper()])
-    except ValueError:
-        return None
-
-
-def _value(name: str, text: str) -> float | str | None:
-    if name.endswith("_bytes"):
-        return parse_size(text)
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return text.strip().strip("'\"") or None
-
-
-def _pieces(lines: Iterable[str]) -> list[str]:
-    """Cleaned lines without rank prefixes kept apart: the text as a terminal would have left it."""
-    return [piece for line in lines for piece in plain(line[:MAX_LINE]).split("\r") if piece.strip()]
-
-
-def _near(pieces: Sequence[str], index: int, pattern: re.Pattern[str]) -> bool:
-    return any(pattern.search(piece) for piece in pieces[max(0, index - 8) : index + 9])
-
-
-def _hits(pieces: Sequence[str]) -> list[_Hit]:
-    """The best rule of each line that any rule matches.
-
-    Progress lines differ in their figures alone: one of a shape that told nothing stands for all.
-    """
-    found: list[_Hit] = []
-    harmless: set[str] = set()
-    for index, piece in enumerate(pieces):
-        shape = _DIGITS.sub("0", piece)
-        if shape in harmless:
-            continue
-        if not _HINT.search(piece):
-            harmless.add(shape)
-            continue
-        text = _PREFIX.sub("", piece)
-        best: _Hit | None = None
-        for rule, pattern, near in _COMPILED:
-            if best is not None and rule.tier >= best.rule.tier:
-                continue
-            match = pattern.search(text)
-            if match and (near is None or _near(pieces, index, near)):
-                best = _Hit(rule, index, match)
-        if best is not None:
-            found.append(best)
-        elif _PROGRESS_LINE.search(piece) and not _STATUS.search(piece):
-            harmless.add(shape)
-    return found
-
-
-def _line_facts(piece: str) -> dict[str, float | str]:
-    facts: dict[str, float | str] = {}
-    for name, pattern in _FACTS:
-        match = pattern.search(piece)
-        value = _value(name, next(group for group in match.groups() if group)) if match else None
-        if value is not None:
-            facts.setdefault(name, value)
-    return facts
-
-
-def _facts(winner: _Hit, hits: Sequence[_Hit], pieces: Sequence[str]) -> dict[str, float | str]:
-    """Figures of the telling line, filled up from its neighbours and from other lines of the same cause."""
-    facts: dict[str, float | str] = {}
-    same = [hit for hit in hits if hit.rule.cause == winner.rule.cause and hit is not winner]
-    for hit in (winner, *same[:20]):
-        for name, text in hit.match.groupdict().items():
-            value = _value(name, text) if text else None
-            if value is not None:
-                facts.setdefault("signal" if name == "death_signal" else name, value)
-        for name, value in _line_facts(pieces[hit.index]).items():
-            facts.setdefault(name, value)
-    for piece in pieces[winner.index + 1 : winner.index + 4]:
-        for name, value in _line_facts(piece).items():
-            facts.setdefault(name, value)
-    rank = _RANK.search(pieces[winner.index])
-    if rank and winner.rule.cause in _RANK_CAUSES:
-        facts.setdefault("rank", int(next(group for group in rank.groups() if group)))
-    return facts
-
-
-def _evidence(winner: _Hit, hits: Sequence[_Hit], pieces: Sequence[str]) -> tuple[str, ...]:
-    """The telling line with the traceback that leads to it, then others of the same cause."""
-    wanted = {winner.index}
-    above = [i for i in range(max(0, winner.index - 12), winner.index) if _FILE_LINE.match(_PREFIX.sub("", pieces[i]))]
-    for index in above[-2:]:
-        wanted.update((index, min(index + 1, winner.index)))
-    if winner.index + 1 < len(pieces) and pieces[winner.index].rstrip().endswith(":"):
-        wanted.add(winner.index + 1)
-    wanted.update(hit.index for hit in [h for h in hits if h.rule.cause == winner.rule.cause][:3])
-    return tuple(pieces[index].strip()[:400] for index in sorted(wanted))[:10]
-
-
-def _sentence(hit: _Hit, pieces: Sequence[str]) -> str:
-    """The rule's sentence, with the line itself when the class is a program's own exception."""
-    groups = {name: (text or "?") for name, text in hit.match.groupdict().items()}
-    said = hit.rule.says.format(**groups) if groups else hit.rule.says
-    if hit.rule.tier in (1, 2):
-        return f"{said[:-1]}: {_PREFIX.sub('', pieces[hit.index]).strip()[:200]}"
-    return said
-
-
-def _losses(pieces: Sequence[str]) -> list[float]:
-    return [float(match[1]) for piece in pieces if (match := _LOSS.search(piece))]
-
-
-def _from_losses(pieces: Sequence[str]) -> Explanation | None:
-    """A loss that ends as NaN, or that has risen far above what it had reached and stays there."""
-    losses = _losses(pieces)
-    if not losses:
-        return None
-    tail = tuple(piece.strip()[:400] for piece in pieces if _LOSS.search(piece))[-3:]
-    if not math.isfinite(losses[-1]):
-        return Explanation("nan_or_divergence", "The loss is no longer finite.", tail, {},
-                           "Lower the learning rate, clip gradients, and look at the last finite steps.", "diverged")  # fmt: skip
-    last, before = losses[-(len(losses) // 3) :], losses[: -(len(losses) // 3) or None]
-    if len(losses) >= 6 and min(last) > 2 * abs(min(before)) + 0.5:
-        return Explanation("nan_or_divergence", f"The loss had reached {min(before):g} and is {losses[-1]:g} at the end.", tail, {},
-                           "Lower the learning rate, lengthen warm-up, or clip gradients.", "diverged", certain=False)  # fmt: skip
-    return None
-
-
-def _unexplained(pieces: Sequence[str]) -> Explanation:
-    tail = tuple(piece.strip()[:400] for piece in pieces[-5:])
-    if pieces and _GOING_ON.search(pieces[-1]):
-        return Explanation("hang_or_timeout", "The output ends in the middle of the work without any error.", tail, {},
-                           "It hung, or was ended without a word: see exit code and dmesg, and py-spy dump while it hangs.",
-                           "timeout", certain=False)  # fmt: skip
-    return Explanation("unknown", f"None of {len(RULES)} kinds of message occurs in {len(pieces)} lines of output.", tail, {},
-                       "Read the last lines of output; run it once more with faulthandler enabled.", "crashed", certain=False)  # fmt: skip
-
-
-def explain_lines(lines: Iterable[str]) -> Explanation:
-    """The root cause in a failed run's output, line by line; class `unknown` when nothing tells."""
-    pieces = _pieces(lines)
-    hits = _hits(pieces)
-    if not hits:
-        return _from_losses(pieces) or _unexplained(pieces)
-    winner = min(hits, key=lambda hit: (hit.rule.tier, hit.index))
-    rule = winner.rule
-    return Explanation(
-        cause=rule.cause,
-        root_cause=_sentence(winner, pieces),
-        evidence=_evidence(winner, hits, pieces),
-        facts=_facts(winner, hits, pieces),
-        advice=rule.advice,
-        outcome=rule.outcome or OUTCOMES.get(rule.cause, "crashed"),
-        certain=rule.tier < 3,
-    )
-
-
-def explain_text(text: str) -> Explanation:
-    """The root cause in a failed run's output; class `unknown` when nothing tells."""
-    return explain_lines(text.split("\n"))
 
 
 def ended_by(raw: RawRun) -> int | None:

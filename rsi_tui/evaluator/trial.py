@@ -27,7 +27,8 @@ from rsi_tui.contract.command import Command, render_run, render_setup
 from rsi_tui.contract.knob_files import apply_file_knobs
 from rsi_tui.contract.model import Contract
 from rsi_tui.errors import ContractError
-from rsi_tui.evaluator.outcome import OutcomeFacts, classify, explain_lines
+from rsi_tui.evaluator.explaining import explain_lines
+from rsi_tui.evaluator.outcome import OutcomeFacts, classify
 from rsi_tui.evaluator.progress import (
     FINDINGS,
     FLAG_EXTRA,
@@ -170,6 +171,11 @@ class TrialRunner:
         self._digests: dict[tuple[str, str], dict[str, str]] = {}
         for folder in (paths.trees, paths.scratch):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    @property
+    def sandboxed(self) -> bool:
+        """Do trials run in a sandbox?"""
+        return self._launcher.sandboxed
 
     # --- trees and checkpoints
 

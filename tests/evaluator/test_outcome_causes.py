@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rsi_tui.evaluator.explaining import explain_text, parse_size
 from rsi_tui.evaluator.failure_rules import CAUSES, RULES
-from rsi_tui.evaluator.outcome import _hits, _pieces, explain_text, parse_size
 from tests.evaluator.failure_outputs import MIXED, OUTPUTS
+from tests.evaluator.failure_variants import VARIANTS
 
 SHARED = Path(__file__).parents[3] / "shared" / "cases" / "failures.jsonl"
 
@@ -19,10 +20,17 @@ SHARED = Path(__file__).parents[3] / "shared" / "cases" / "failures.jsonl"
 def test_each_kind_of_output_is_explained_by_its_rule(rule: str, cause: str, text: str, facts: dict[str, float | str]) -> None:
     found = explain_text(text)
     assert found.cause == cause
-    hits = _hits(_pieces(text.split("\n")))
-    assert min(hits, key=lambda hit: (hit.rule.tier, hit.index)).rule.name == rule
+    assert found.rule == rule
     assert {name: found.facts.get(name) for name in facts} == facts
-    assert found.root_cause.endswith((".", found.root_cause[-1])) and found.advice and found.evidence
+    assert found.root_cause and found.advice and found.evidence
+
+
+@pytest.mark.parametrize("why, cause, text, facts", VARIANTS, ids=[why for why, *_ in VARIANTS])
+def test_other_versions_launchers_and_wrappers_are_explained(why: str, cause: str, text: str, facts: dict[str, float | str]) -> None:
+    found = explain_text(text)
+    assert found.cause == cause
+    assert {name: found.facts.get(name) for name in facts} == facts
+    assert found.root_cause and found.advice and found.evidence
 
 
 def test_every_rule_has_an_example_and_a_known_class() -> None:

@@ -1,0 +1,31 @@
+"""Several processes: how they find each other, and what they wait for."""
+
+from __future__ import annotations
+
+from rsi_tui.evaluator.failure_rules.rule import Rule
+
+COLLECTIVE = (
+    Rule("port-taken", "collective_setup", 0, r"EADDRINUSE|[Aa]ddress already in use|failed to listen on any local network|errno: 98\b|Errno 98\b",
+         "The rendezvous port is taken.", "Choose another --master-port, or end the run that still holds it."),
+    Rule("duplicate-gpu", "collective_setup", 0, r"Duplicate GPU detected",
+         "Two ranks use the same GPU.", "Let each local rank use its own device (LOCAL_RANK), with no more ranks than GPUs."),
+    Rule("no-interface", "collective_setup", 0, r"no socket interface found|(?:interface or address|network interface|device) not found.*(?:gloo|SOCKET_IFNAME)|makeDeviceFor(?:Hostname|Interface)\(\)|Unable to find address for|No interface found",
+         "The network interface named for the collectives does not exist.", "Set GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to one that does."),
+    Rule("ranks-missing", "collective_setup", 1, r"waiting for clients|clients joined|Rendezvous\w*Error|failed to connect to \S+.*(?:time|errno|refused)|client socket has (?:timed out|failed to connect)|connectFullMesh failed|gloo.*[Cc]onnect(?:ion)? (?:timeout|refused)|retrieving ncclUniqueId|MASTER_(?:ADDR|PORT) expected|environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)|Name or service not known|Temporary failure in name resolution|wait timeout after \d+ms, keys(?!.*barrier)",
+         "The ranks did not find each other.", "Check that all ranks start, with one address and port, and that nothing blocks it."),
+    Rule("no-group", "collective_setup", 1, r"ProcessGroupNCCL is only supported with GPUs|Default process group has not been initialized|trying to initialize the default process group twice|Invalid rank \d+, rank should be|world[_ ]size .*(?:mismatch|does not match)",
+         "The process group is not set up as the program expects.", "Start it with torchrun, or call init_process_group once."),
+    Rule("nccl-setup", "collective_setup", 2, r"NCCL version mismatch|nccl(?:InvalidUsage|InvalidArgument|SystemError|InternalError)|unhandled system error|NCCL WARN Bootstrap|Mismatched NCCL version",
+         "NCCL could not set up its communicator.", "Run with NCCL_DEBUG=WARN; check interfaces, ranks and versions."),
+    Rule("barrier", "collective_timeout", 3, r"Ranks? (?P<missing_ranks>[\d, ]+) failed to pass monitoredBarrier in (?P<timeout_ms>\d+) ms",
+         "Ranks {missing_ranks} never reached the barrier.", "Look at the logs of these ranks: the cause is there."),
+    Rule("watchdog", "collective_timeout", 3, r"[Cc]ollective operation timeout",
+         "A collective waited in vain for a rank.", "Look at the rank that did not enter it: another branch, a slow loader, or a death."),
+    Rule("wait-timeout", "collective_timeout", 3, r"Timed out waiting (?P<timeout_ms>\d+)ms for (?:recv|send) operation|wait timeout after \d+ms, keys.*barrier|(?:all_?reduce|all_?gather|broadcast|barrier|all_?to_?all|reduce_?scatter)\b.*timed? ?out|Some NCCL operations have failed or timed out|received errors while waiting for send/recv|ncclTimeout|detected timeout .*collective|Socket Timeout|store.*[Tt]imed? ?out",
+         "A collective waited in vain for a rank.", "Look at the rank that did not enter it: another branch, a slow loader, or a death."),
+    Rule("network", "collective_timeout", 3, r"NET/IBP? ?: ?Got (?:completion|async)|Got completion (?:with error|from peer)|IBV_WC_\w*ERR|ibv_\w+ failed|NET/Socket.*(?:error|failed)|libfabric.*(?:error|failed)",
+         "A transfer between nodes was given up: the network lost it, or the other side is gone.",
+         "Look at the other side's log first; then at the link's error counters (ibstat, ethtool -S)."),
+    Rule("heartbeat", "collective_timeout", 4, r"Heartbeat monitor timed out|watchdog got stuck",
+         "The watchdog of the collectives saw no progress.", "Look at the rank that did not enter the collective."),
+)  # fmt: skip

@@ -1,0 +1,47 @@
+"""Memory is used up: the accelerator's, the host's, or shared memory."""
+
+from __future__ import annotations
+
+from rsi_tui.evaluator.failure_rules.rule import LESS_GPU, LESS_HOST, SHM, SIZE, Rule
+
+MEMORY = (
+    Rule("shm-full", "oom_shm", 0, r"/dev/shm.*No space left|No space left on device.*/dev/shm|(?:unable to (?:write to|open|resize|allocate) .*shared memory|shm_open).*(?:No space left|Cannot allocate|Resource temporarily)|unable to write to file </torch_\S*>: No space left|out of shared memory",
+         "Shared memory (/dev/shm) is used up.", SHM),
+    Rule("shm-nccl", "oom_shm", 0, r"failed to extend \S*/dev/shm/\S+ to (?P<requested_bytes>\d+) bytes|[Ee]rror while creating shared memory segment \S+(?: \(size (?P<segment_bytes>\d+)\))?",
+         "NCCL could not create its segment in shared memory (/dev/shm).", SHM),
+    Rule("shm-bus", "oom_shm", 0, r"killed by signal: Bus error|[Uu]nexpected bus error encountered in worker|insufficient shared memory",
+         "A loader worker ran out of shared memory.", SHM),
+    Rule("host-pinned", "host_oom_killed", 0, r"CUDA error: out of memory|CUDA out of memory\.?$|cudaHostAlloc.*out of memory",
+         "Page-locked memory of the host is used up.", "Pin less: fewer loader workers, smaller offload buffers, or a larger limit of locked memory.",
+         near=r"pin_memory\(|cudaHostAlloc|cudaHostRegister|CachingHostAllocator"),
+    Rule("gpu-allocator", "gpu_oom", 0, r"(?:CUDA|HIP|XPU|NPU|MPS backend) out of memory|torch\.(?:cuda\.)?OutOfMemoryError",
+         "The GPU's memory is used up.", LESS_GPU),
+    Rule("gpu-runtime", "gpu_oom", 0, r"CUDA (?:driver )?error: out of memory|Cuda failure (?:\d+ )?'out of memory|cuda ?runtime error \(2\)|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|Triton Error \[CUDA\]: out of memory|[Cc]uda(?:Malloc)? ?(?:failure|failed):? '?out of memory|hipErrorOutOfMemory",
+         "The GPU's memory is used up: the driver refused an allocation.", LESS_GPU),
+    Rule("gpu-nccl", "gpu_oom", 0, r"Failed to CUDA (?:host )?[cm]alloc(?: async)? (?P<requested_bytes>\d+) bytes",
+         "NCCL found no GPU memory for its buffers.", LESS_GPU),
+    Rule("gpu-library", "gpu_oom", 0, r"(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CUFFT)_(?:STATUS_)?(?:INTERNAL_ERROR_HOST_)?ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED",
+         "A CUDA library found no GPU memory for its handle or workspace.", LESS_GPU),
+    Rule("gpu-xla", "gpu_oom", 0, r"RESOURCE_EXHAUSTED:.*(?:[Oo]ut of memory|(?:trying|[Ff]ailed) to allocate)|OOM when allocating tensor|[Rr]an out of memory (?:in memory space|trying to allocate)|ResourceExhaustedError",
+         "The accelerator's memory is used up.", LESS_GPU),
+    Rule("gpu-cache", "gpu_oom", 1, r"No available memory for the cache blocks",
+         "The model leaves no GPU memory for the cache.", LESS_GPU),
+    Rule("host-cgroup", "host_oom_killed", 0, r"oom[-_]kill(?!er\b.{0,40}due to high)|OOM[- ]?[Kk]illed|[Oo]ut of memory: Kill(?:ed)? process|[Mm]emory cgroup out of memory|[Ee]xceeded (?:job|step|the|its)?\s*memory limit|OUT_OF_MEMORY\b|\bOUT_OF_ME\b|task \d+: Out Of Memory|low on resource: memory|MemoryPressure|TERM_MEMLIMIT",
+         "The kernel killed a process because the host's memory or its limit was used up.", LESS_HOST),
+    Rule("host-ray", "host_oom_killed", 0, r"killed due to (?:the node running low on memory|memory pressure)|ray\.exceptions\.OutOfMemoryError|OutOfMemoryError: Task was killed",
+         "Ray killed a worker because its node ran low on memory.", LESS_HOST),
+    Rule("host-allocator", "host_oom_killed", 0, r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)(?:: you tried to allocate (?P<requested_bytes>\d+) bytes)?",
+         "An allocation on the host was refused: its memory limit is reached.", LESS_HOST),
+    Rule("host-numpy", "host_oom_killed", 0, rf"Unable to allocate (?P<requested_bytes>{SIZE}) for an array",
+         "An array did not fit into the host's memory.", LESS_HOST),
+    Rule("host-rust", "host_oom_killed", 0, r"^memory allocation of (?P<requested_bytes>\d+) bytes failed",
+         "An allocation on the host failed.", LESS_HOST),
+    Rule("host-mmap", "host_oom_killed", 0, r"unable to mmap (?P<requested_bytes>\d+) bytes.*Cannot allocate memory",
+         "A mapping on the host was refused for want of memory.", LESS_HOST),
+    Rule("host-errno", "host_oom_killed", 0, r"\[Errno 12\]|Cannot allocate memory|std::bad_alloc|^(?:[\w.]+\.)?MemoryError\b|(?:failed|unable) to allocate (?P<requested_bytes>\d+) bytes",
+         "An allocation on the host failed: its memory or its limit is used up.", LESS_HOST),
+    Rule("host-worker", "host_oom_killed", 3, r"DataLoader worker .*killed by signal: Killed|process in the process pool was terminated abruptly",
+         "A loader worker was killed, most often by the kernel for want of host memory.", LESS_HOST),
+    Rule("host-sigkill", "host_oom_killed", 3, r"[Ee]xit ?[Cc]ode\s*:?\s*(?:is |= ?)?(?:137\b|-9\b)|(?:return|exit)(?:ed with)?(?: (?:code|status))\s*[=:]?\s*(?:137\b|-9\b)|[Ss]ignal:? ?9\b|\bSIGKILL\b(?!.*due to)|^Killed(?:: 9)?\s*$|\b\d+ [Kk]illed\b\s+\S|Killed +python",
+         "A process was ended by SIGKILL, most often by the kernel for want of host memory.", LESS_HOST),
+)  # fmt: skip

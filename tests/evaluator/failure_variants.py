@@ -1,0 +1,171 @@
+"""More outputs of failed runs, of other versions, launchers and wrappers than the rules' own examples.
+
+Written for the tests after the formats of the programs that print them. Each entry: what it is, class,
+output, facts that must be read from it.
+"""
+
+MIB, GIB = 2**20, 2**30
+
+VARIANTS: list[tuple[str, str, str, dict[str, float | str]]] = [
+    # --- memory of the accelerator
+    ("torch 1.x: reserved memory, no advice", "gpu_oom",
+     "  File \"run.py\", line 88, in train_one\n    scaler.scale(loss).backward()\n"
+     "RuntimeError: CUDA out of memory. Tried to allocate 1.17 GiB (GPU 2; 23.69 GiB total capacity; 19.02 GiB already allocated; "
+     "903.69 MiB free; 21.44 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation.",
+     {"requested_bytes": int(1.17 * GIB), "free_bytes": int(903.69 * MIB), "total_bytes": int(23.69 * GIB), "allocated_bytes": int(19.02 * GIB), "gpu": 2}),
+    ("torch 2.1: capacty, rank prefix", "gpu_oom",
+     "[rank6]: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 448.00 MiB. GPU 6 has a total capacty of 39.39 GiB of which 201.19 MiB is free. "
+     "Process 3391 has 39.19 GiB memory in use. Of the allocated memory 36.80 GiB is allocated by PyTorch, and 1.09 GiB is reserved by PyTorch but unallocated.",
+     {"requested_bytes": 448 * MIB, "free_bytes": int(201.19 * MIB), "total_bytes": int(39.39 * GIB), "gpu": 6, "rank": 6}),
+    ("torch 2.6 behind Lightning and Hydra", "gpu_oom",
+     "Error executing job with overrides: ['model=large', 'data.batch=64']\nTraceback (most recent call last):\n  File \"/w/lit/train.py\", line 61, in main\n    trainer.fit(model, dm)\n"
+     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 96.00 MiB. GPU 0 has a total capacity of 10.75 GiB of which 40.62 MiB is free. Including non-PyTorch memory, "
+     "this process has 10.70 GiB memory in use. Of the allocated memory 9.87 GiB is allocated by PyTorch, and 512.11 MiB is reserved by PyTorch but unallocated.\n\n"
+     "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.",
+     {"requested_bytes": 96 * MIB, "free_bytes": int(40.62 * MIB), "total_bytes": int(10.75 * GIB)}),
+    ("ROCm", "gpu_oom", "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 5.00 GiB. GPU 3 has a total capacity of 63.98 GiB of which 1.02 GiB is free. Of the allocated memory 60.00 GiB is allocated by PyTorch, and 1.90 GiB is reserved by PyTorch but unallocated.",
+     {"requested_bytes": 5 * GIB, "total_bytes": int(63.98 * GIB), "gpu": 3}),
+    ("JAX, GPU, GiB in words", "gpu_oom",
+     "2026-02-11 08:00:12.123456: W external/xla/xla/tsl/framework/bfc_allocator.cc:501] Allocator (GPU_0_bfc) ran out of memory trying to allocate 12.50GiB (rounded to 13421772800) requested by op\n"
+     "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 13421772800 bytes.", {"requested_bytes": 13421772800}),
+    ("JAX, TPU", "gpu_oom",
+     "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 19.75G of 15.48G hbm. Exceeded hbm capacity by 4.27G.",
+     {"requested_bytes": int(19.75 * GIB), "total_bytes": int(15.48 * GIB)}),
+    ("TensorFlow", "gpu_oom",
+     "tensorflow.python.framework.errors_impl.ResourceExhaustedError: {{function_node __wrapped__Conv2D_device_/job:localhost}} OOM when allocating tensor with shape[64,256,112,112] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc [Op:Conv2D]", {}),
+    ("NCCL 2.2x: cuda failure 2", "gpu_oom", "c4:88:190 [6] NCCL WARN Cuda failure 2 'out of memory'\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'", {}),
+    ("cuBLAS handle", "gpu_oom", "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", {}),
+    ("expandable segments", "gpu_oom", "RuntimeError: CUDA driver error: out of memory", {}),
+    ("DeepSpeed pinned memory", "host_oom_killed", "  File \"/o/deepspeed/runtime/zero/stage_1_and_2.py\", line 511, in __init__\n    t = t.pin_memory()\nRuntimeError: CUDA error: out of memory", {}),
+    # --- memory of the host
+    ("CPU allocator, 1.x", "host_oom_killed", "RuntimeError: [enforce fail at CPUAllocator.cpp:68] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 34359738368 bytes. Error code 12 (Cannot allocate memory)", {"requested_bytes": 32 * GIB}),
+    ("CPU allocator, Windows", "host_oom_killed", "RuntimeError: [enforce fail at alloc_cpu.cpp:72] data. DefaultCPUAllocator: not enough memory: you tried to allocate 805306368 bytes.", {"requested_bytes": 768 * MIB}),
+    ("numpy", "host_oom_killed", "numpy.core._exceptions.MemoryError: Unable to allocate 93.1 GiB for an array with shape (50000, 250000) and data type float64", {"requested_bytes": int(93.1 * GIB)}),
+    ("Slurm, new step text", "host_oom_killed", "slurmstepd: error: Detected 3 oom_kill events in StepId=4410.batch. Some of the step tasks have been OOM Killed.", {}),
+    ("Slurm, old step text", "host_oom_killed", "slurmstepd: error: Detected 1 oom-kill event(s) in step 88123.batch cgroup. Some of your processes may have been killed by the cgroup out-of-memory handler.", {}),
+    ("Slurm, sacct state", "host_oom_killed", "JobID State ExitCode\n5512 OUT_OF_ME+ 0:125\nsrun: error: gpu-12: task 5: Out Of Memory\nsrun: Terminating StepId=5512.0", {}),
+    ("kernel log", "host_oom_killed", "[91823.1] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,task=python3,pid=9134,uid=1000\n[91823.1] Memory cgroup out of memory: Killed process 9134 (python3) total-vm:81254kB, anon-rss:62100kB, file-rss:120kB", {"pid": 9134}),
+    ("Kubernetes pod", "host_oom_killed", "NAME        READY   STATUS      RESTARTS   AGE\ntrain-0-0   0/1     OOMKilled   0          6m", {}),
+    ("Kubernetes event with exit 137", "host_oom_killed", "    State:          Terminated\n      Reason:       Error\n      Exit Code:    137\n      Started:      Tue, 03 Mar 2026 09:01:22 +0000", {"exit_code": 137}),
+    ("Ray memory monitor", "host_oom_killed", "(raylet) [2026-03-01 12:00:01,100 E 71 71] (raylet) node_manager.cc:3064: 2 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons at node (ID: ab12, IP: 10.4.0.2) over the last time period.", {}),
+    ("Ray task", "host_oom_killed", "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\nMemory on the node (IP: 10.4.0.2, ID: 12ab) where the task was running was 61.03GB / 62.50GB (0.976480), which exceeds the memory usage threshold of 0.95.", {"total_bytes": int(62.5 * GIB)}),
+    ("torchrun, killed", "host_oom_killed", "E0301 10:00:00.000000 55 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: -9) local_rank: 3 (pid: 144) of binary: /usr/bin/python3", {"local_rank": 3, "signal": 9}),
+    ("bash", "host_oom_killed", "epoch 1 iter 40 loss 3.12\nrun.sh: line 12: 40123 Killed                  torchrun --nproc_per_node 4 train.py", {}),
+    ("accelerate, killed", "host_oom_killed", "Traceback (most recent call last):\n  File \"/v/bin/accelerate\", line 8, in <module>\nsubprocess.CalledProcessError: Command '['/v/bin/python', 'train.py']' died with <Signals.SIGKILL: 9>.", {"signal": 9}),
+    ("tcmalloc", "host_oom_killed", "src/tcmalloc.cc:283] Attempt to free invalid pointer\ntcmalloc: large alloc 17179869184 bytes == (nil) @ \nterminate called after throwing an instance of 'std::bad_alloc'", {}),
+    # --- shared memory
+    ("DataLoader, bus error", "oom_shm", "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\nRuntimeError: DataLoader worker (pid(s) 4411) exited unexpectedly", {}),
+    ("torch_shm_manager", "oom_shm", "RuntimeError: unable to open shared memory object </torch_3121_88> in read-write mode: No space left on device (28)", {}),
+    ("NCCL shm, newer", "oom_shm", "g1:41:99 [0] misc/shmutils.cc:87 NCCL WARN Error: failed to extend /dev/shm/nccl-9aXkQe to 33030532 bytes, error: No space left on device (28)", {"requested_bytes": 33030532}),
+    # --- collectives
+    ("watchdog, 2.0 without rank prefix", "collective_timeout",
+     "[E ProcessGroupNCCL.cpp:475] [Rank 11] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=41, OpType=ALLGATHER, NumelIn=1024, NumelOut=16384, Timeout(ms)=1800000) ran for 1800411 milliseconds before timing out.\n"
+     "[E ProcessGroupNCCL.cpp:489] Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data.\n"
+     "terminate called after throwing an instance of 'std::runtime_error'", {"seq_num": 41, "op": "ALLGATHER", "timeout_ms": 1800000, "ran_ms": 1800411, "rank": 11}),
+    ("watchdog, 2.7 with process group", "collective_timeout",
+     "[rank9]:[E304 02:11:09.118273645 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5521, OpType=COALESCED, NumelIn=18446744073709551615, NumelOut=18446744073709551615, Timeout(ms)=600000) ran for 600011 milliseconds before timing out.",
+     {"seq_num": 5521, "op": "COALESCED", "rank": 9}),
+    ("gloo recv", "collective_timeout", "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:84] Timed out waiting 300000ms for recv operation to complete", {"timeout_ms": 300000}),
+    ("gloo send", "collective_timeout", "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:133] Timed out waiting 60000ms for send operation to complete", {"timeout_ms": 60000}),
+    ("barrier of the store", "collective_timeout", "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//barrier/3", {"timeout_ms": 300000}),
+    ("InfiniBand retries", "collective_timeout", "a7:12:80 [3] transport/net_ib.cc:1312 NCCL WARN NET/IB : Got completion from peer 10.0.3.4<41022> with status=12 opcode=0 len=0 vendor err 129 (Recv) localGid fe80::1 remoteGids fe80::2\ntorch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2025, remote process exited or there was a network error, NCCL version 2.22.3\nncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.", {"local_rank": 3}),
+    ("gloo full mesh", "collective_setup", "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error", {}),
+    ("c10d client cannot connect", "collective_setup", "[W302 12:00:00.1 socket.cpp:697] [c10d] The client socket has failed to connect to [node-3]:29500 (errno: 111 - Connection refused).\ntorch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to connect to (node-3, 29500).", {"port": 29500}),
+    ("TCPStore", "collective_setup", "torch.distributed.DistStoreError: Timed out after 1801 seconds waiting for clients. 3/4 clients joined.", {}),
+    ("elastic rendezvous", "collective_setup", "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError: \n", {}),
+    ("elastic rendezvous backend", "collective_setup", "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed. See inner exception for details.", {}),
+    ("NCCL bootstrap", "collective_setup", "n1:9:40 [0] bootstrap.cc:45 NCCL WARN Bootstrap : no socket interface found\ntorch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:328, internal error - please report this issue to the NCCL developers, NCCL version 2.21.5\nncclInternalError: Internal check failed.", {}),
+    ("NCCL version mismatch", "collective_setup", "w0:7:19 [0] bootstrap.cc:107 NCCL WARN Bootstrap: NCCL version mismatch, root has 2.18.3, we have 2.20.5\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.", {}),
+    ("port in use, OSError", "collective_setup", "OSError: [Errno 98] Address already in use", {"errno": 98}),
+    ("hostname not resolved", "collective_setup", "[W socket.cpp:464] [c10d] The IPv4 network addresses of (head-node, 12355) cannot be retrieved (gai error: -2 - Name or service not known).", {}),
+    ("no GPU left for the rank", "bad_config", "  File \"/t/main.py\", line 19, in main\n    torch.cuda.set_device(local_rank)\nRuntimeError: CUDA error: invalid device ordinal\nCUDA kernel errors might be asynchronously reported at some other API call", {}),
+    # --- numbers
+    ("DeepSpeed loss scale", "nan_or_divergence", "[2026-01-05 10:11:12,000] [INFO] [loss_scaler.py:190:update_scale] [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 1, but hysteresis is 1. Reducing hysteresis to 1\nException: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.", {}),
+    ("Megatron rerun", "nan_or_divergence", "ERROR:megatron.core.rerun_state_machine:Unexpected result nan on rank 3 at iteration #412 invocation #1 (message='found NaN in local forward loss calculation')", {"rank": 3}),
+    ("Megatron iteration line", "nan_or_divergence", " iteration      120/  500 | consumed samples:  30720 | elapsed time per iteration (ms): 812.1 | learning rate: 1.2E-04 | global batch size: 256 | lm loss: NAN | loss scale: 1.0 | grad norm: nan | number of skipped iterations: 0 | number of nan iterations: 12 |", {}),
+    ("HF Trainer log", "nan_or_divergence", "{'loss': 2.31, 'grad_norm': 1.2, 'learning_rate': 5e-05, 'epoch': 0.01}\n{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 4.9e-05, 'epoch': 0.02}\n{'loss': nan, 'grad_norm': nan, 'learning_rate': 4.8e-05, 'epoch': 0.03}", {}),
+    ("Lightning terminate on nan", "nan_or_divergence", "ValueError: The loss returned in `training_step` is nan or inf.", {}),
+    ("anomaly mode", "nan_or_divergence", "RuntimeError: Function 'MulBackward0' returned nan values in its 1th output.", {}),
+    # --- shapes and types
+    ("device-side assert at embedding", "shape_or_dtype_error", "/pytorch/aten/src/ATen/native/cuda/Indexing.cu:1422: indexSelectLargeIndex: block: [171,0,0], thread: [95,0,0] Assertion `srcIndex < srcSelectDimSize` failed.\nRuntimeError: CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.", {}),
+    ("nll loss target", "shape_or_dtype_error", "../aten/src/ATen/native/cuda/Loss.cu:250: nll_loss_forward_reduce_cuda_kernel_2d: block: [0,0,0], thread: [5,0,0] Assertion `t >= 0 && t < n_classes` failed.", {}),
+    ("mixed devices", "code_error", "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! (when checking argument for argument mat1 in method wrapper_CUDA_addmm)", {}),
+    ("view", "shape_or_dtype_error", "RuntimeError: shape '[8, 1024, 12, 64]' is invalid for input of size 6295552", {}),
+    ("cat", "shape_or_dtype_error", "RuntimeError: Sizes of tensors must match except in dimension 1. Expected size 16 but got size 15 for tensor number 1 in the list.", {}),
+    ("flash attention dtype", "shape_or_dtype_error", "RuntimeError: FlashAttention only support fp16 and bf16 data type", {}),
+    ("JAX shapes", "shape_or_dtype_error", "TypeError: dot_general requires contracting dimensions to have the same shape, got (512,) and (256,).", {}),
+    ("FSDP unshard", "code_error", "AssertionError: Non-root FSDP instance's `_is_root` should not have been set yet or should have been set to `False`", {}),
+    # --- compiler
+    ("inductor", "compile_failure", "torch._inductor.exc.InductorError: LoweringException: AssertionError: unsupported reduction\n  target: aten.sort.stable", {}),
+    ("triton ptxas", "compile_failure", "triton.runtime.errors.PTXASError: PTXAS error: Internal Triton PTX codegen error\n`ptxas` stderr:\nptxas fatal   : Value 'sm_120a' is not defined for option 'gpu-name'", {}),
+    ("triton compile", "compile_failure", "triton.compiler.errors.CompilationError: at 14:12:\n    acc += tl.dot(q, k)\n            ^\nValueError('inputs must have both dims >= 16')", {}),
+    ("triton resources, newer", "compile_failure", "torch._inductor.runtime.triton_heuristics.NoTritonConfigsError: No valid triton configs. OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376. Reducing block sizes or `num_stages` may help.", {"required_smem_bytes": 147456, "limit_smem_bytes": 101376}),
+    ("cpp extension", "compile_failure", "/usr/include/x.h:3:10: fatal error: cusparse.h: No such file or directory\nninja: build stopped: subcommand failed.\nRuntimeError: Error building extension 'fused_ops'", {}),
+    # --- dependencies
+    ("kernel image", "missing_dependency", "RuntimeError: CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors might be asynchronously reported at some other API call", {}),
+    ("driver too old", "missing_dependency", "RuntimeError: The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver", {}),
+    ("driver insufficient", "missing_dependency", "RuntimeError: CUDA error: CUDA driver version is insufficient for CUDA runtime version", {}),
+    ("flash_attn", "missing_dependency", "ImportError: FlashAttention2 has been toggled on, but it cannot be used due to the following error: the package flash_attn seems to be not installed.", {}),
+    ("glibc", "missing_dependency", "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found (required by /o/bitsandbytes/libbitsandbytes_cuda124.so)", {}),
+    ("tokenizer package", "missing_dependency", "ValueError: Cannot instantiate this tokenizer from a slow version. If it's based on sentencepiece, make sure you have sentencepiece installed.", {}),
+    # --- settings
+    ("typer", "bad_config", "Usage: train.py [OPTIONS]\nTry 'train.py --help' for help.\n╭─ Error ─────────────────────╮\n│ No such option: --lrate     │\n╰─────────────────────────────╯", {}),
+    ("HfArgumentParser", "bad_config", "ValueError: Some specified arguments are not used by the HfArgumentParser: ['--fp17', 'true']", {}),
+    ("hydra", "bad_config", "Could not override 'optim.lrr'.\nTo append to your config use +optim.lrr=1e-4\nKey 'lrr' is not in struct\n    full_key: optim.lrr", {}),
+    ("yaml", "bad_config", "yaml.scanner.ScannerError: mapping values are not allowed here\n  in \"configs/base.yaml\", line 14, column 9", {}),
+    ("Megatron heads", "bad_config", "AssertionError: number of attention heads (12) is not divisible by tensor parallel size (8)", {}),
+    ("DeepSpeed JSON", "bad_config", "ValueError: Expected a string path to an existing deepspeed config, or a dictionary or a base64. Received: ds_zero3.json", {}),
+    ("accelerate precision", "bad_config", "ValueError: bf16 mixed precision requires PyTorch >= 1.10 and a supported device.", {}),
+    ("Kubernetes without GPUs", "bad_config", "Warning  FailedScheduling  2m  default-scheduler  0/6 nodes are available: 6 Insufficient nvidia.com/gpu. preemption: 0/6 nodes are available: 6 No preemption victims found for incoming pod.", {}),
+    ("Slurm request", "bad_config", "sbatch: error: Batch job submission failed: Requested node configuration is not available", {}),
+    # --- data and checkpoints
+    ("datasets", "data_error", "datasets.exceptions.DatasetNotFoundError: Dataset 'acme/corpus-v2' doesn't exist on the Hub or cannot be accessed.", {}),
+    ("SSL", "data_error", "requests.exceptions.SSLError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded with url: /api/datasets (Caused by SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed')))", {}),
+    ("truncated image in a worker", "data_error", "OSError: Caught OSError in DataLoader worker process 3.\nOriginal Traceback (most recent call last):\n  File \"/o/PIL/ImageFile.py\", line 271, in load\nOSError: image file is truncated (43 bytes not processed)", {}),
+    ("Megatron dataset index", "data_error", "FileNotFoundError: [Errno 2] No such file or directory: '/data/c4_text_document.idx'", {"errno": 2}),
+    ("empty dataset", "data_error", "ValueError: num_samples should be a positive integer value, but got num_samples=0", {}),
+    ("torn zip", "checkpoint_error", "RuntimeError: PytorchStreamReader failed locating file data.pkl: file not found", {}),
+    ("FSDP DCP", "checkpoint_error", "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])\nTraceback (most recent call last): (RANK 0)\nRuntimeError: Missing key in checkpoint state_dict: optim.state.head.weight.exp_avg.", {}),
+    ("safetensors header", "checkpoint_error", "safetensors_rust.SafetensorError: Error while deserializing header: InvalidHeaderDeserialization", {}),
+    ("weights only", "checkpoint_error", "_pickle.UnpicklingError: Weights only load failed. This file can still be loaded, to do so you have two options", {}),
+    ("optimizer groups", "checkpoint_error", "ValueError: loaded state dict contains a parameter group that doesn't match the size of optimizer's group", {}),
+    ("DeepSpeed latest", "checkpoint_error", "ValueError: Unable to find latest file at ckpt/latest, if trying to load latest checkpoint please ensure this file exists or pass an explicit checkpoint tag when loading a checkpoint.", {}),
+    # --- machine
+    ("Xid 79", "device_fault", "[Mon Mar  2 11:22:33 2026] NVRM: Xid (PCI:0000:5d:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", {"xid": 79}),
+    ("Xid 94", "device_fault", "kernel: NVRM: Xid (PCI:0000:3b:00): 94, pid=2211, name=python, Contained: SM (0x1). RST: No, D-RST: No", {"xid": 94}),
+    ("ECC, torch 2", "device_fault", "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered", {}),
+    ("NVLink", "device_fault", "RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution", {}),
+    ("illegal access", "device_fault", "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\nSearch for `cudaErrorIllegalAddress' in the CUDA docs", {}),
+    ("fabric manager", "device_fault", "RuntimeError: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that might have already set an error? Error 802: system not yet initialized", {}),
+    ("Slurm node failure", "preempted", "slurmstepd: error: *** STEP 71.0 ON gpu-9 CANCELLED AT 2026-03-02T01:02:03 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***", {}),
+    ("Slurm preemption", "preempted", "slurmstepd: error: *** JOB 918 ON gpu-9 CANCELLED AT 2026-03-02T01:02:03 DUE TO PREEMPTION ***\nsrun: Job step aborted: Waiting up to 32 seconds for job step to finish.", {}),
+    ("Kubernetes eviction", "preempted", "Reason:           Evicted\nMessage:          Pod was preempted by the scheduler: higher-priority pod", {}),
+    ("Kubernetes eviction for memory", "host_oom_killed", "Status:           Failed\nReason:           Evicted\nMessage:          The node was low on resource: memory. Threshold quantity: 100Mi, available: 61520Ki. Container train was using 61200Mi, request is 8Gi, has larger consumption of memory.", {}),
+    ("Kubernetes eviction for disk", "disk_full", "Reason: Evicted\nMessage: The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 1Gi.", {}),
+    ("Slurm time limit", "hang_or_timeout", "slurmstepd: error: *** JOB 2231 ON c1 CANCELLED AT 2026-03-01T23:00:11 DUE TO TIME LIMIT ***\nsrun: error: c1: task 0: Terminated", {}),
+    ("LSF time limit", "hang_or_timeout", "TERM_RUNLIMIT: job killed after reaching LSF run time limit.\nExited with exit code 140.", {}),
+    ("spot instance", "preempted", "[supervisor] 2026-01-01T00:00:00Z spot interruption notice received, instance will be terminated in 120 s", {}),
+    ("quota", "disk_full", "OSError: [Errno 122] Disk quota exceeded: '/home/u/.cache/huggingface/hub/tmp1'", {"errno": 122}),
+    ("safetensors write", "disk_full", "safetensors_rust.SafetensorError: Error while serializing: I/O error: No space left on device (os error 28)", {}),
+    ("checkpoint write", "disk_full", "RuntimeError: [enforce fail at inline_container.cc:783] . PytorchStreamWriter failed writing file data/402: file write failed", {}),
+    ("read-only cache", "permission", "OSError: [Errno 30] Read-only file system: '/opt/hf'", {"errno": 30}),
+    ("gated model", "permission", "huggingface_hub.errors.GatedRepoError: 403 Client Error. (Request ID: Root=1-66)\nAccess to model acme/llm-7b is restricted and you are not in the authorized list.", {}),
+    ("docker socket", "permission", "docker: permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock", {}),
+    # --- code, crashes, silence
+    ("attribute", "code_error", "AttributeError: 'LlamaModel' object has no attribute 'rotary_emb2'", {}),
+    ("rich traceback", "code_error", "╭───── Traceback (most recent call last) ─────╮\n│ /w/train.py:41 in main                      │\n│ ❱ 41 │   run(cfgs)                          │\n╰─────────────────────────────────────────────╯\nNameError: name 'cfgs' is not defined", {}),
+    ("DDP unused parameters", "code_error", "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. This error indicates that your module has parameters that were not used in producing loss.", {}),
+    ("fork", "code_error", "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method", {}),
+    ("torchrun, segfault", "segfault", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \ntrain.py FAILED\nRoot Cause (first observed failure):\n[0]:\n  rank      : 2 (local_rank: 2)\n  exitcode  : -11 (pid: 5277)\n  traceback : Signal 11 (SIGSEGV) received by PID 5277", {"signal": 11, "rank": 2}),
+    ("MPI, segfault", "segfault", "[n3:01241] *** Process received signal ***\n[n3:01241] Signal: Segmentation fault (11)\n[n3:01241] Signal code: Address not mapped (1)\nmpirun noticed that process rank 4 with PID 1241 on node n3 exited on signal 11 (Segmentation fault).", {"signal": 11}),
+    ("noise of TensorFlow before the error", "code_error",
+     "2026-01-01 00:00:00.1: W tensorflow/stream_executor/platform/default/dso_loader.cc:64] Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open shared object file: No such file or directory\n"
+     "2026-01-01 00:00:00.2: E external/local_xla/xla/stream_executor/cuda/cuda_fft.cc:485] Unable to register cuFFT factory: Attempting to register factory for plugin cuFFT when one has already been registered\n"
+     "Traceback (most recent call last):\n  File \"t.py\", line 3, in <module>\n    run()\nKeyError: 'input_ids'", {}),
+    ("a warning of a missing package before the error", "shape_or_dtype_error",
+     "/o/x.py:12: UserWarning: apex is not installed, falling back to torch.optim\nWARNING:root:No module named 'xformers'. Proceeding without it.\n"
+     "Traceback (most recent call last):\n  File \"t.py\", line 3, in f\n    a @ b\nRuntimeError: mat1 and mat2 shapes cannot be multiplied (4x5 and 6x7)", {}),
+    ("hang with py-spy advice", "hang_or_timeout", "epoch 0 | step 120 | loss 3.21 | 412 ms\nepoch 0 | step 121 | loss 3.19 | 413 ms", {}),
+    ("a done run says nothing", "unknown", "Saving model to out/final\nDone.", {}),
+    ("words that only look like errors", "unknown", "loading tokenizer\nerror rate so far: 0.12, out of 500 samples; memory footprint fine\nall good", {}),
+]  # fmt: skip
