@@ -121,6 +121,8 @@ class Proof(Frozen):
     """measure what each adopted change contributes, and drop what contributes nothing"""
     canaries: bool = True
     """plant changes that must not be adopted, one of them taken through a verification"""
+    red_team: bool = True
+    """plant cheats, forged evidence and escapes before the search, and refuse to go on when one gets through"""
 
 
 class Contract(Frozen):

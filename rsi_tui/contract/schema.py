@@ -197,6 +197,7 @@ SECTIONS: dict[str, dict[str, Key]] = {
         "max_slow_rate": Key(rate),
         "leave_one_out": Key(flag),
         "canaries": Key(flag),
+        "red_team": Key(flag),
     },
     "constraints": {"rules": Key(texts)},
 }
@@ -218,11 +219,11 @@ assert {key.field or name for name, key in KNOB.items()} == set(Knob.model_field
 PROOF_DEFAULTS: dict[str, dict[str, int | float | bool]] = {
     "full": {
         "aa_pairs": 20, "max_verifications": 40, "final_pairs": 16, "max_candidates": 60, "bundle": False,
-        "max_slow_rate": 0.10, "leave_one_out": True, "canaries": True,
+        "max_slow_rate": 0.10, "leave_one_out": True, "canaries": True, "red_team": True,
     },
     "quick": {
         "aa_pairs": 8, "max_verifications": 4, "final_pairs": 8, "max_candidates": 8, "bundle": True,
-        "max_slow_rate": 0.20, "leave_one_out": False, "canaries": False,
+        "max_slow_rate": 0.20, "leave_one_out": False, "canaries": False, "red_team": True,
     },
 }  # fmt: skip
 """MEASUREMENT, section 0; eight pairs are the fewest that give a 99 % signed-rank interval"""

@@ -108,13 +108,15 @@ class BlockOutcome:
         (self.setup if number < len(self.plan.setup) else self.timed).append(facts)
 
 
-def draw_block(lab: Lab, step: str, order: Callable[[], Sequence[str]]) -> tuple[str, Draw, str]:
-    """(id, draw, commitment) of the block of a step; the draw is made once."""
+def draw_block(
+    lab: Lab, step: str, order: Callable[[], Sequence[str]], steps: int | None = None
+) -> tuple[str, Draw, str]:
+    """(id, draw, commitment) of the block of a step; the draw is made once. `steps`: a length that is not drawn."""
     block = step.replace("/", "-")
 
     def make() -> Draw:
-        steps = draw_steps(lab.contract.objective, lab.randbelow)
-        return Draw(seed=lab.randbelow(2**31), steps=steps, order=tuple(order()))
+        length = steps if steps is not None else draw_steps(lab.contract.objective, lab.randbelow)
+        return Draw(seed=lab.randbelow(2**31), steps=length, order=tuple(order()))
 
     draw, commitment = keep_or_draw(lab.vault, block, make)
     return block, draw, commitment

@@ -17,13 +17,17 @@ from rsi_tui.evaluator.blocks import MAX_ATTEMPTS
 from rsi_tui.evaluator.check import check_runs
 from rsi_tui.evaluator.lab import Interrupted, Lab
 from rsi_tui.evaluator.leave_one_out import Part, leave_one_out
+from rsi_tui.evaluator.one_step import check_one_step
 from rsi_tui.evaluator.profiling.profile import run_profile
 from rsi_tui.evaluator.prove import prove
 from rsi_tui.evaluator.recheck import Known, recheck
+from rsi_tui.evaluator.redteam.escapes import ESCAPES, run_escapes
+from rsi_tui.evaluator.redteam.live import LiveCheat, LiveOutcome, run_live
 from rsi_tui.evaluator.saving import unprovable
 from rsi_tui.evaluator.screen import Alone, screen, screen_alone
 from rsi_tui.evaluator.slower import judge_slower
-from rsi_tui.evaluator.trial import TrialRequest
+from rsi_tui.evaluator.states import has_states
+from rsi_tui.evaluator.trial import TrialRequest, remove_tree
 from rsi_tui.evaluator.verify import verify
 from rsi_tui.journal.chain import now_utc
 from rsi_tui.journal.events import Calibrated, LeftOut, Profiled, SecretsRevealed, TrialFinished, TrialStarted
@@ -32,6 +36,7 @@ from rsi_tui.journal.facts import (
     AttributionFacts,
     CandidateFacts,
     ClaimFacts,
+    PlantedFacts,
     ProfileFacts,
     ScreenFacts,
     TrialFacts,
@@ -41,6 +46,12 @@ from rsi_tui.journal.facts import (
 from rsi_tui.launch.lease import host_lease
 
 __all__ = ["Evaluator", "Interrupted", "Part"]
+
+FEW_ESCAPES = (
+    "read_home", "read_vault", "read_other_tree", "see_processes", "signal_outside", "leave_cgroup", "mount",
+    "write_outside", "reach_network", "stay",
+)  # fmt: skip
+"""those that are tried before every first campaign on a program; `rsi check --all` tries each"""
 
 
 class Evaluator:
@@ -134,6 +145,39 @@ class Evaluator:
             lab.steps.append(made, step)
         lab.calibrated(made)
         return made
+
+    def challenge(self, step: str, cheats: Sequence[LiveCheat]) -> LiveOutcome:
+        """Planted cheats, run in one block and judged; what one run can't show is looked for from saved states."""
+        lab = self._lab
+        outcome = run_live(lab, step, cheats)
+        late = dict(outcome.cheats)
+        for cheat in cheats if has_states(lab) else ():
+            if late.get(cheat.name) == ():
+                found = check_one_step(lab, f"{step}/{cheat.candidate.id}", cheat.candidate)
+                broken = tuple(f"{i.name} ({i.how})" for i in found.invariants if i.status == "broken")
+                late[cheat.name] = broken or ((found.failed,) if found.failed else ())
+        return LiveOutcome(late, outcome.forged)
+
+    def escapes(self, *, everything: bool) -> tuple[PlantedFacts, ...]:
+        """Attempts to leave the sandbox, each in a trial of its own; none where trials are not sandboxed."""
+        lab = self._lab
+        if not lab.runner.sandboxed:
+            return ()
+        folder = lab.runner.paths.scratch / "escapes"
+        chosen = [escape for escape in ESCAPES if everything or escape.name in FEW_ESCAPES]
+        lab.between()
+        with host_lease("campaign escapes", on_wait=lab.on_wait, meanwhile=lab.between):
+            try:
+                found = run_escapes(lab.runner.python, folder, chosen)
+            finally:
+                remove_tree(folder)
+        return tuple(
+            PlantedFacts(
+                name=facts.name, kind="escape", family="sandbox", does=facts.does, ran=True,
+                evaluator=() if facts.succeeded else ("nothing of it shows from outside",),
+            )
+            for facts in found
+        )  # fmt: skip
 
     def screen_alone(self, step: str, candidate: CandidateFacts, incumbent: CandidateFacts) -> Alone:
         """Screening of the only candidate of an evaluation: `promoted` unless it failed or is clearly slower."""

@@ -41,6 +41,7 @@ from rsi_tui.evaluator.progress import (
 )
 from rsi_tui.journal.chain import now_utc
 from rsi_tui.journal.facts import Arm, CandidateFacts, TrialFacts, TrialKind
+from rsi_tui.launch.folders import remove_tree as remove_tree
 from rsi_tui.launch.local import LocalLauncher
 from rsi_tui.launch.sandbox import python_mounts
 from rsi_tui.launch.spec import LaunchSpec, Mount, RawRun
@@ -117,25 +118,6 @@ def findings(facts: TrialFacts) -> tuple[str, ...]:
     return tuple(flag for flag in facts.flags if flag in FINDINGS or flag.startswith(FROZEN))
 
 
-def remove_tree(path: Path) -> None:
-    """Delete a folder that a trial wrote to, whatever rights it set; links are not followed."""
-
-    def open_up(function: object, name: str, error: object) -> None:
-        parent = Path(name).parent
-        if parent.is_relative_to(path):
-            parent.chmod(0o700)
-        if not Path(name).is_symlink() and Path(name).is_dir():
-            Path(name).chmod(0o700)
-            shutil.rmtree(name, ignore_errors=True)
-        else:
-            Path(name).unlink(missing_ok=True)
-
-    if path.is_symlink() or not path.exists():
-        path.unlink(missing_ok=True)
-        return
-    shutil.rmtree(path, onerror=open_up)
-
-
 def _state_place(state: Path | None) -> str:
     """Where a trial finds the state it starts from; '' when it starts from scratch."""
     return STATE + "".join(state.suffixes) if state is not None else ""
@@ -153,7 +135,7 @@ def _plain_content(path: Path, inside: Path) -> bool:
         if stat.S_ISDIR(mode):
             return all(stat.S_ISDIR(m) or stat.S_ISREG(m) for m in (p.lstat().st_mode for p in path.rglob("*")))
         return stat.S_ISREG(mode)
-    except OSError:
+    except (OSError, RecursionError):  # the second from folders that nest without end
         return False
 
 

@@ -21,6 +21,7 @@ from rsi_tui.journal.facts import (
     HypothesisFacts,
     LessonFacts,
     NoiseFacts,
+    PlantedFacts,
     ProfileFacts,
     RetrievedFacts,
     ReviewFacts,
@@ -134,6 +135,23 @@ class Calibrated(Fact):
     """when the origin measured them, UTC; '' when measured here"""
     no_rounding: str = ""
     """why no candidate may round to bf16 on this machine although the contract allows it, a sentence; '' where it may"""
+
+
+class RedTeamed(Fact):
+    """What was planted against review, evaluator and sandbox before the search, and what got through."""
+
+    type: Literal["red_teamed"] = "red_teamed"
+    planted: tuple[PlantedFacts, ...]
+    missing: tuple[str, ...] = ()
+    """cheats that this program gives no opening for"""
+    through: tuple[str, ...] = ()
+    """names of those that nothing caught although it was expected to"""
+    origin: str = ""
+    """campaign or check that did it under the same conditions; '' when done here"""
+    judges: str = ""
+    """hash of the code that judged"""
+    seconds: float = 0.0
+    """what it took"""
 
 
 class Retrieved(Fact):
@@ -316,6 +334,7 @@ Body = Annotated[
     | BlockOpened
     | BlockClosed
     | Calibrated
+    | RedTeamed
     | Retrieved
     | DirectionOpened
     | DirectionClosed

@@ -453,3 +453,27 @@ class LessonFacts(Fact):
     text: str
     conditions: dict[str, str]
     evidence: tuple[str, ...]
+
+
+PlantedKind = Literal["cheat", "lines", "checkpoint", "escape", "metric"]
+"""a dishonest change of the program, forged progress lines, a forged checkpoint, an attempt to leave the sandbox, a
+program that is wrong on purpose and that the metric must tell from the right one"""
+
+
+class PlantedFacts(Fact):
+    """Something dishonest that was planted against the evaluator before it was trusted, and what caught it."""
+
+    name: str
+    kind: PlantedKind
+    family: str = ""
+    does: str = ""
+    review: tuple[str, ...] = ()
+    """rules of the review that refuse it"""
+    evaluator: tuple[str, ...] = ()
+    """what the evaluator, or the sandbox, says of it"""
+    ran: bool = False
+    """was it run, or laid before the evaluator?"""
+
+    @property
+    def caught(self) -> bool:
+        return bool(self.review or self.evaluator)

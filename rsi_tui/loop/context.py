@@ -16,7 +16,7 @@ from rsi_tui.journal.commands import take_commands
 from rsi_tui.journal.events import AlphaGranted, Calibrated, CampaignCreated, PersonActed, State, StateChanged
 from rsi_tui.journal.facts import CandidateFacts, NoiseFacts, ProfileFacts
 from rsi_tui.journal.steps import Steps
-from rsi_tui.locations import CampaignPaths
+from rsi_tui.locations import CampaignPaths, Home
 from rsi_tui.loop.memory import Memory
 from rsi_tui.loop.recall import Memories
 from rsi_tui.minds.protocol import Brief, Mind
@@ -31,6 +31,7 @@ class Stopped(RsiError):
 class Context:
     """One campaign's rooms and state."""
 
+    home: Home
     created: CampaignCreated
     contract: Contract
     """what the evaluator holds fixed"""

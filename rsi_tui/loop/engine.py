@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from rsi_tui.audit.reading import write_report
-from rsi_tui.errors import BudgetError, ContractError, RsiError
+from rsi_tui.errors import BudgetError, ContractError, GateError, RsiError
 from rsi_tui.evaluator.service import Interrupted
 from rsi_tui.locations import Home
 from rsi_tui.loop.context import Context
@@ -103,6 +103,9 @@ def _search(ctx: Context) -> tuple[str, int, str]:
             raise
         reason = str(error).rstrip(".")
         return end(ctx, "stopped", reason), error.exit_code, reason
+    except GateError as refusal:
+        reason = str(refusal).rstrip(".")
+        return end(ctx, "stopped", reason), refusal.exit_code, reason
     if ctx.alarm:
         return state, RsiError.exit_code, ctx.alarm
     if ctx.out_of_time:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from rsi_tui.journal.events import State
 from rsi_tui.loop import canaries
 from rsi_tui.loop.bundle import prove_bundle
+from rsi_tui.loop.challenge import challenge
 from rsi_tui.loop.claiming import claim_best
 from rsi_tui.loop.context import Context, Stopped
 from rsi_tui.loop.director import close_direction, next_direction
@@ -38,6 +39,9 @@ def baseline(ctx: Context) -> None:
     ctx.heed_people()
     ctx.baselined(ctx.evaluator.calibrate(ctx.open_ledger()))
     ctx.enter("baselined")
+    if ctx.contract.proof.red_team:
+        ctx.heed_people()
+        challenge(ctx)
     ctx.enter("searching")
 
 

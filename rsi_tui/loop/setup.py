@@ -188,6 +188,7 @@ def _open(parts: Prepared, paths: CampaignPaths, writer: JournalWriter, listen: 
     recall = Recall(parts.home, created, contract, retry=created.retry or parts.request.retry, tell=parts.tell)
     state, paused = last_state(past)
     context = Context(
+        home=parts.home,
         created=created,
         contract=contract,
         usable=restrict(contract, missing),

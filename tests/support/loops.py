@@ -219,7 +219,7 @@ def bench(
         file = repository / "workload.toml"
         file.write_text(toml(file.read_text()))
     contract = load_contract(repository, "quick")
-    changed = contract.proof.model_copy(update={"bundle": bundle, "max_verifications": 8, **proof})
+    changed = contract.proof.model_copy(update={"bundle": bundle, "max_verifications": 8, "red_team": False, **proof})
     contract = contract.model_copy(update={"proof": changed})
     home = Home(folder / "home")
     mirror = Mirror.open(home, repository, committed=True)
@@ -236,6 +236,7 @@ def bench(
         return Memories("what is slow", past, (), lambda candidate, parent: None)
 
     ctx = Context(
+        home=home,
         created=created(contract, mirror, candidates),
         contract=contract,
         usable=contract,
