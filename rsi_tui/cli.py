@@ -115,6 +115,37 @@ def plan(
 
 
 @app.command()
+def check(
+    workload: Annotated[Path, typer.Argument(help="Folder with a workload.toml, or the file.")],
+    everything: Annotated[bool, typer.Option("--all", help="Run every planted cheat and every escape; takes long.")] = False,
+    preset: Annotated[str, typer.Option(help="quick, full, or another preset of the workload.")] = "",
+    snapshot: Annotated[bool, typer.Option("--snapshot", help="Take uncommitted changes along, as part of the program.")] = False,
+    committed: Annotated[bool, typer.Option("--committed", help="Leave uncommitted changes out.")] = False,
+    unsandboxed: Annotated[bool, typer.Option("--unsandboxed", help="Run trials without a sandbox (trust level C).")] = False,
+    as_json: Json = False,
+) -> None:
+    """Check a workload: it runs, and cheats planted in it are caught.
+
+    Exit codes: 0 passed, 2 the contract or the program is at fault, 3 something planted got through.
+
+    Example: rsi check workloads/dense_single --preset quick
+    """
+    from rsi_tui.app.plain import PlainLog
+    from rsi_tui.audit.reading import checked
+    from rsi_tui.loop.checking import Asked
+    from rsi_tui.loop.checking import check as check_workload
+    from rsi_tui.loop.setup import silent
+
+    home = find_home()
+    asked = Asked(workload, preset, everything, snapshot, committed, unsandboxed)
+    ended = check_workload(home, asked, listen=silent if as_json else PlainLog, on_note=_note)
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    text = checked(home, ended.check, as_json, colour)
+    print(text if as_json else f"\n{text}")
+    raise typer.Exit(ended.exit_code)
+
+
+@app.command()
 def evaluate(
     workload: Annotated[Path, typer.Argument(help="Folder with a workload.toml, or the file.")],
     patch: Annotated[str, typer.Option(help="A unified diff; - reads it from stdin.")] = "",

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from rsi_tui.audit import pages, proof, words
+from rsi_tui.audit.check_page import summary
 from rsi_tui.journal import events as ev
 from rsi_tui.journal.facts import CANARY, LEAVE_ONE_OUT, ORIGINAL
 from rsi_tui.journal.view import CampaignView
@@ -88,6 +89,8 @@ def lines_of(view: CampaignView, event: ev.Event) -> Iterator[tuple[str, str]]:
     elif isinstance(body, ev.Calibrated):
         yield "", pages.noise_words(view) + pages.origin_words(view)
         yield from (("", f"  {text}") for text in filter(None, (body.no_rounding,)))
+    elif isinstance(body, ev.RedTeamed):
+        yield (_RED if body.through else ""), summary(body)
     elif isinstance(body, ev.BlockOpened):
         yield "", _block_words(body)
     elif isinstance(body, ev.BlockClosed) and body.void:

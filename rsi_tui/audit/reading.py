@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rsi_tui.audit import pages, words
+from rsi_tui.audit.check_page import check_data, check_page
 from rsi_tui.audit.report import DIFF_FILE, adopted_diff, render_report
 from rsi_tui.audit.verdict_page import verdict_data, verdict_page
 from rsi_tui.errors import UsageError
@@ -71,6 +72,12 @@ def verdict(home: Home, view: CampaignView, as_json: bool = False, colour: bool 
     report = home.campaign(view.id).reports / "report.md"
     data = verdict_data(view, report if report.exists() else None)
     return _json(data) if as_json else verdict_page(data, colour=colour)
+
+
+def checked(home: Home, id: str, as_json: bool = False, colour: bool = False) -> str:
+    """What a check found, as a page or as JSON."""
+    data = check_data(load_campaign(home, id))
+    return _json(data) if as_json else check_page(data, colour=colour)
 
 
 def why(home: Home, id: str | None = None, as_json: bool = False) -> str:

@@ -58,8 +58,8 @@ class CampaignCreated(Fact):
     max_candidates: int
     hours: float | None = None
     usd: float | None = None
-    kind: Literal["campaign", "evaluation"] = "campaign"
-    """'evaluation': the verdict on one change of a person's own (`rsi evaluate`)"""
+    kind: Literal["campaign", "evaluation", "check"] = "campaign"
+    """'evaluation': the verdict on one change of a person's own (`rsi evaluate`); 'check': what is planted must be caught"""
     retry: bool = False
     """what failed before under the same conditions is tried again"""
     trust: Literal["A", "B", "C"]

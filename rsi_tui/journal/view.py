@@ -181,6 +181,7 @@ class CampaignView:
     verdicts: list[VerdictFacts] = field(default_factory=list)
     """oldest first, also of changes of which no candidate came"""
     calibrated: ev.Calibrated | None = None
+    red_team: ev.RedTeamed | None = None
     """noise and bands with where they come from"""
     claim: ClaimFacts | None = None
     granted: ev.AlphaGranted | None = None
@@ -415,6 +416,9 @@ class CampaignView:
     def _on_calibrated(self, body: ev.Calibrated, at: str) -> None:
         self.noise, self.bands = body.noise, body.bands
         self.calibrated = body
+
+    def _on_red_teamed(self, body: ev.RedTeamed, at: str) -> None:
+        self.red_team = body
 
     def _on_trial_started(self, body: ev.TrialStarted, at: str) -> None:
         self.running[body.trial] = body

@@ -223,7 +223,7 @@ def forget(paths: CampaignPaths) -> None:
 
 def measured(contract: Contract, kind: Kind) -> Contract:
     """The contract as the evaluator is given it: an evaluation spends all its error probability on one verification."""
-    if kind == "campaign":
+    if kind != "evaluation":
         return contract
     return contract.model_copy(update={"proof": contract.proof.model_copy(update={"max_verifications": 1})})
 
