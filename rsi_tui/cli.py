@@ -262,6 +262,27 @@ def report(
 
 
 @app.command()
+def explain(
+    files: Annotated[list[str] | None, typer.Argument(metavar="FILE...|-", help="Logs of one run, folders of logs, or - for stdin.")] = None,
+    rules: Annotated[bool, typer.Option("--rules", help="List the rules, with their classes and their order.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Why a run failed, from its output: class, root cause, the lines that tell, figures, what to try.
+
+    Example: rsi explain slurm-4711.out
+    """
+    from rsi_tui.audit.explain_page import explain_data, explain_page, rules_data, rules_page
+
+    if rules:
+        print(json.dumps(rules_data(), indent=2) if as_json else rules_page())
+        return
+    if not files:
+        raise UsageError("Name a log, a folder of logs, or - for stdin: rsi explain slurm-4711.out")
+    data = explain_data(files)
+    print(json.dumps(data, indent=2) if as_json else explain_page(data))
+
+
+@app.command()
 def attach(campaign: Id = None) -> None:
     """Open the app on a campaign. Example: rsi attach"""
     from rsi_tui.app.main import run_app

@@ -174,13 +174,29 @@ def _evidence(winner: Hit, hits: Sequence[Hit]) -> list[LogLine]:
     return [wanted[number] for number in sorted(wanted)][:10]
 
 
-def _sentence(hit: Hit) -> str:
-    """The rule's sentence, with the line itself when the class is a program's own exception."""
+def _size(value: float | str | None) -> str:
+    if not isinstance(value, (int, float)):
+        return ""
+    unit, name = next((pair for pair in ((2**30, "GiB"), (2**20, "MiB")) if value >= pair[0]), (1, "bytes"))
+    return f"{value / unit:.4g} {name}"
+
+
+def _asked(facts: dict[str, float | str]) -> str:
+    """', 2.5 GiB were asked for and 1.25 GiB of 79.1 GiB free', as far as it was printed."""
+    requested, free, total = (_size(facts.get(f"{name}_bytes")) for name in ("requested", "free", "total"))
+    if not requested:
+        return ""
+    left = f" and {free}{f' of {total}' if total else ''} free" if free else f", of {total}" if total else ""
+    return f"; {requested} were asked for{left}"
+
+
+def _sentence(hit: Hit, facts: dict[str, float | str]) -> str:
+    """The rule's sentence with its sizes; with the line itself when the class is a program's own exception."""
     groups = {name: (text or "?") for name, text in hit.match.groupdict().items()}
     said = hit.rule.says.format(**groups) if groups else hit.rule.says
     if hit.rule.tier in (1, 2):
         return f"{said[:-1]}: {without_prefix(hit.line.text).strip()[:200]}"
-    return said
+    return f"{said[:-1]}{_asked(facts)}."
 
 
 def _shown(lines: Iterable[LogLine]) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -213,7 +229,8 @@ def _unexplained(reading: Reading) -> Explanation:
                            "It hung, or was ended without a word: see exit code and dmesg, and py-spy dump while it hangs.",
                            "timeout", certain=False, numbers=numbers, lines=reading.lines)  # fmt: skip
     many = "no lines" if not reading.lines else "1 line" if reading.lines == 1 else f"{reading.lines} lines"
-    return Explanation("unknown", f"None of {len(RULES)} kinds of message occurs in {many} of output.", tail, {},
+    left = f"; {reading.left_out} long lines were too many to be read" if reading.left_out else ""
+    return Explanation("unknown", f"None of {len(RULES)} kinds of message occurs in {many} of output{left}.", tail, {},
                        "Read the last lines of output; run it once more with faulthandler enabled.", "crashed", certain=False,
                        numbers=numbers, lines=reading.lines)  # fmt: skip
 
@@ -225,11 +242,12 @@ def explain(reading: Reading) -> Explanation:
     winner = min(reading.hits, key=lambda hit: hit.tier)
     rule = winner.rule
     evidence, numbers = _shown(_evidence(winner, reading.hits))
+    facts = _facts(winner, reading.hits)
     return Explanation(
         cause=rule.cause,
-        root_cause=_sentence(winner),
+        root_cause=_sentence(winner, facts),
         evidence=evidence,
-        facts=_facts(winner, reading.hits),
+        facts=facts,
         advice=rule.advice,
         outcome=rule.outcome or OUTCOMES.get(rule.cause, "crashed"),
         certain=winner.tier < 3,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rsi_tui.evaluator.failure_rules import RULES, Rule
-from rsi_tui.evaluator.failure_rules.literals import words_of
+from rsi_tui.evaluator.failure_rules.literals import strings_of, words_of
 from rsi_tui.evaluator.progress import plain
 
 CHUNK = 2**20
@@ -29,6 +29,10 @@ ABOVE, BELOW = 12, 8
 HITS_PER_RULE = 50
 _REMEMBERED = 200_000
 """shapes, words and lines that are remembered before memory is cleared"""
+_LONG = 1024
+_LONG_READINGS = 2_000
+"""how often a rule is given a line of more than 1,024 characters that no line of its shape came before: what a
+hostile line costs is bounded so"""
 _ALL_LOSSES = 5_000
 """lines up to which every loss is read"""
 
@@ -89,6 +93,8 @@ class Reading:
     tail: tuple[LogLine, ...]
     """the last lines that are not empty"""
     lines: int
+    left_out: int = 0
+    """long lines that were too many to be read"""
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,8 @@ class _Compiled:
     rule: Rule
     pattern: re.Pattern[str]
     near: re.Pattern[str] | None
+    strings: tuple[str, ...]
+    """of which a line, in lower case, must hold one"""
     figures: bool
     """whether the rule reads figures, so that lines of one shape may differ for it"""
 
@@ -108,7 +116,7 @@ def _bounded(pattern: str) -> re.Pattern[str]:
 def _compiled() -> tuple[_Compiled, ...]:
     return tuple(
         _Compiled(rule, _bounded(rule.pattern), re.compile(rule.near) if rule.near else None,
-                  bool(re.search(r"\d", re.sub(r"\\d|\{[\d,]+\}", "", rule.pattern))))
+                  strings_of(rule.pattern), bool(re.search(r"\d", re.sub(r"\\d|\{[\d,]+\}", "", rule.pattern))))
         for rule in RULES
     )  # fmt: skip
 
@@ -160,6 +168,9 @@ class Scanner:
     def __init__(self) -> None:
         self._rules = _compiled()
         self._gate = _gate()
+        self.left_out = 0
+        """long lines that were not read because there were too many of them"""
+        self._long_left = _LONG_READINGS
         self._rest = b""
         self._line = 1
         self._window: list[bytes] = []
@@ -196,7 +207,7 @@ class Scanner:
             self._block(self._rest)
         self._look(len(self._window))
         lines = self._line - 1 + (1 if self._rest and not self._rest.endswith(b"\n") else 0)
-        return Reading(tuple(self._hits), tuple(self._losses), tuple(self._tail), lines)
+        return Reading(tuple(self._hits), tuple(self._losses), tuple(self._tail), lines, self.left_out)
 
     def _block(self, block: bytes) -> None:
         first, self._line = self._line, self._line + block.count(b"\n")
@@ -271,6 +282,15 @@ class Scanner:
         if not wanted:
             return
         text = self._text(index)
+        low = text.lower()
+        wanted = [number for number in wanted if any(string in low for string in self._rules[number].strings)]
+        if not wanted:
+            return
+        if len(text) > _LONG:
+            if self._long_left <= 0:
+                self.left_out += 1
+                return
+            self._long_left -= len(wanted)
         bare = _PREFIX.sub("", text)
         warned = _WARNED.search(text[:200]) is not None and not _NO_WARNING.search(text)
         best: tuple[int, int, re.Match[str]] | None = None

@@ -92,7 +92,12 @@ def _inside(code: int, argument: Any) -> set[str]:
 
 
 @lru_cache(maxsize=1024)
-def words_of(pattern: str) -> frozenset[bytes]:
-    """Lower-case words (or parts of words) of which any match of the pattern holds one; empty when none is sure."""
+def strings_of(pattern: str) -> tuple[str, ...]:
+    """Lower-case strings of which any match of the pattern holds one; empty when none is sure."""
     strings = _required(parser.parse(pattern))
-    return frozenset(_word(text).encode() for text in strings) if _worth(strings) else frozenset()
+    return tuple(sorted(strings)) if _worth(strings) else ()
+
+
+def words_of(pattern: str) -> frozenset[bytes]:
+    """The longest word, or part of a word, in each of `strings_of`."""
+    return frozenset(_word(text).encode() for text in strings_of(pattern))
