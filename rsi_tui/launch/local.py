@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import shutil
 import signal
 import threading
 import time
@@ -28,11 +27,12 @@ from typing import Literal
 
 from rsi_tui.errors import SandboxError
 from rsi_tui.launch import plain, sandbox
+from rsi_tui.launch.folders import disk_room, measure, written_bytes
 from rsi_tui.launch.gpu_memory import GpuMemory, open_gpu_memory
 from rsi_tui.launch.load import foreign_load, read_load
 from rsi_tui.launch.memory import Group, find_controllers, open_group
 from rsi_tui.launch.output import Output
-from rsi_tui.launch.process import STATUS_FD, Tree
+from rsi_tui.launch.process import FILTER_FD, STATUS_FD, Tree
 from rsi_tui.launch.spec import LaunchSpec, RawRun
 from rsi_tui.launch.worker import Worker
 
@@ -40,7 +40,7 @@ Killed = Literal["", "timeout", "silence", "memory", "disk", "cancelled"]
 _READ_BYTES = 2**18
 _TICK_S = 0.2
 """longest sleep: cancellation and the live log wait no longer"""
-_DISK_LOOK_S = 1.0
+_DISK_LOOK_S = 0.25
 _GIVE_UP_S = 15.0
 """a tree that SIGKILL does not end (blocked in a driver) is given up after so long"""
 
@@ -105,7 +105,7 @@ class LocalLauncher:
         with contextlib.ExitStack() as stack:
             if not self.sandboxed:
                 spec = plain.translate(spec)
-            command = sandbox.bwrap_argv(spec) if self.sandboxed else list(spec.argv)
+            command = sandbox.bwrap_argv(spec, "", _filter()) if self.sandboxed else list(spec.argv)
             cwd = None if self.sandboxed else Path(spec.cwd)
             group = open_group(spec)
             stack.callback(group.remove)
@@ -124,9 +124,10 @@ class LocalLauncher:
         if not self.sandboxed:
             return f"no sandbox (--unsandboxed): the trial sees what its user sees; {memory}."
         version = ".".join(map(str, sandbox.bwrap_version()))
+        calls = "" if sandbox.filter_works() else "system calls filtered; "
         return (
             f"bubblewrap {version}: own user, pid, net, ipc, uts, mount and cgroup namespaces, uid nobody, "
-            f"no capabilities, read-only system, no network; {memory}."
+            f"no capabilities, read-only system, no network; {calls}{memory}."
         )
 
     def trust_cap(self) -> Literal["A", "C"]:
@@ -135,10 +136,14 @@ class LocalLauncher:
 
     def _command(self, spec: LaunchSpec, stack: contextlib.ExitStack) -> tuple[list[str], Path | None, dict[str, str]]:
         if self.sandboxed:
-            return sandbox.bwrap_argv(spec, STATUS_FD), None, {}
+            return sandbox.bwrap_argv(spec, STATUS_FD, _filter()), None, {}
         stack.enter_context(plain.nested_mounts(spec))
         bare = plain.translate(spec)
         return list(bare.argv), Path(bare.cwd), bare.env
+
+
+def _filter() -> str:
+    return "" if sandbox.filter_works() else FILTER_FD
 
 
 def _complaint(output: Output) -> str:
@@ -176,12 +181,12 @@ class _Watch:
     _next_sample: float = 0.0
     _next_gpu_sample: float = 0.0
     _next_disk: float = 0.0
-    _disk_free: dict[Path, int] = field(default_factory=dict)
+    _disk_free: dict[Path, tuple[int, int]] = field(default_factory=dict)
 
     def until_gone(self) -> None:
         """Open the gate, watch, enforce, end, reap."""
         tree = self.tree
-        self._disk_free = {m.source: _free(m.source) for m in self.spec.mounts if m.writable}
+        self._disk_free = {m.source: disk_room(m.source) for m in self.spec.mounts if m.writable}
         with selectors.DefaultSelector() as selector:
             for fd in (tree.output_fd, tree.status_fd, tree.exit_fd):
                 selector.register(fd, selectors.EVENT_READ)
@@ -256,9 +261,19 @@ class _Watch:
                 self._kill("disk")
 
     def _disk_full(self) -> bool:
-        """Is there more in a writable folder than allowed? Counted only when the disk has lost that much."""
-        for folder, free in self._disk_free.items():
-            if free - _free(folder) > self.spec.scratch_limit_bytes and _size(folder) > self.spec.scratch_limit_bytes:
+        """Is there more in a writable folder than allowed? Counted only when the disk has lost that much.
+
+        What the tree wrote counts besides what can be found: a file may have no name, or lie too deep. Both are
+        bounds, and a trial is ended for them only while the disk is really short of so much.
+        """
+        limit, most = self.spec.scratch_limit_bytes, self.spec.max_files
+        for folder, (free, places) in self._disk_free.items():
+            free_now, places_now = disk_room(folder)
+            if free - free_now > limit or places - places_now > most:
+                size = measure(folder, most)
+                if size.entries > most or size.too_deep or size.blocks_bytes > limit:
+                    return True
+            if free - free_now > limit and written_bytes(self.group.pids()) > limit:
                 return True
         return False
 
@@ -301,19 +316,3 @@ class _Watch:
         self.tree.kill_outer()
         self.tree.reap()
         self.group.kill()
-
-
-def _free(folder: Path) -> int:
-    with contextlib.suppress(OSError):
-        return shutil.disk_usage(folder).free
-    return 0
-
-
-def _size(folder: Path) -> int:
-    """Bytes on disk below a folder, without following links."""
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(Path(place) / name).st_blocks * 512
-    return total

@@ -20,6 +20,7 @@ from typing import IO
 
 from rsi_tui.launch.memory import Group
 from rsi_tui.launch.spec import LaunchSpec
+from rsi_tui.launch.syscall_filter import open_program
 
 _GATE = 'read -r _ && exec "$@" </dev/null'
 _GATE_KEEPS_INPUT = 'read -r _ && exec "$@"'
@@ -36,7 +37,10 @@ def confine(pid: int, spec: LaunchSpec, group: Group) -> None:
     group.attach(pid)
     _limit(pid, resource.RLIMIT_NOFILE, spec.max_open_files)
     _limit(pid, resource.RLIMIT_FSIZE, spec.scratch_limit_bytes)
-    _limit(pid, resource.RLIMIT_CORE, 0)
+    # 1, not 0: only that also keeps a program which the kernel pipes cores to from being started (core(5)).
+    _limit(pid, resource.RLIMIT_CORE, 1)
+    for precedence in (resource.RLIMIT_NICE, resource.RLIMIT_RTPRIO):
+        _limit(pid, precedence, 0)
     if group.source == "sampled":
         # Without a pids controller: counted per user, so what runs already is allowed for.
         _limit(pid, resource.RLIMIT_NPROC, _tasks_of_user() + spec.max_processes)
@@ -75,6 +79,8 @@ class Tree:
         # Only bubblewrap is handed the descriptor (and keeps it to itself); a bare program gets 0, 1, 2.
         passed = (status_write,) if STATUS_FD in command else ()
         command = [str(status_write) if part == STATUS_FD else part for part in command]
+        command, filters = with_filter(command, group)
+        passed += filters
         try:
             self._process = subprocess.Popen(
                 gated(command), stdin=subprocess.PIPE, stdout=out_write, stderr=subprocess.STDOUT, env=env, cwd=cwd,
@@ -85,8 +91,8 @@ class Tree:
             os.close(status_read)
             raise
         finally:
-            os.close(out_write)
-            os.close(status_write)
+            for fd in (out_write, status_write, *filters):
+                os.close(fd)
         self.pid = self._process.pid
         self.exit_fd = os.pidfd_open(self.pid)
         self._init_fd: int | None = None
@@ -158,6 +164,16 @@ class Tree:
                 os.close(fd)
 
 
+def with_filter(command: list[str], group: Group) -> tuple[list[str], tuple[int, ...]]:
+    """The command with the number of a descriptor for the filter, where it wants one, and that descriptor to be closed."""
+    if FILTER_FD not in command:
+        return command, ()
+    fd = open_program(uncounted=group.source == "sampled")
+    return [str(fd) if part == FILTER_FD else part for part in command], (fd,)
+
+
+FILTER_FD = "\0filter"
+"""stands in a command for the number of the descriptor that bubblewrap reads the filter of system calls from"""
 STATUS_FD = "\0status"
 """stands in a command for the number of the descriptor that bubblewrap reports on"""
 

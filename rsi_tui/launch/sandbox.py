@@ -2,9 +2,10 @@
 
 Inside there is: the system's programs and libraries, read-only; the mounts that were asked for; a
 private /proc that is read-only, a minimal /dev, an empty /sys; /tmp and /dev/shm of its own, in
-memory that is charged to the trial. There is not: the home, any other folder, the network, another
+memory that is charged to the trial; a filter of system calls (`syscall_filter`), where the machine has one. There is not: the home, any other folder, the network, another
 process, a capability, a way to make namespaces. /proc is read-only because a trial started by root
-still owns root's files to the kernel, sysctls such as core_pattern among them.
+still owns root's files to the kernel, sysctls such as core_pattern among them; for the same reason what only
+root may read in it is covered up.
 
 Not promised: the names (not the contents) of mounted folders can be read in /proc/self/mountinfo;
 libraries outside /usr (Nix, Guix) are not seen. GPU devices are bound as NVIDIA's driver lays them
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -22,6 +24,7 @@ from pathlib import Path, PurePosixPath
 
 from rsi_tui.errors import ContractError
 from rsi_tui.launch.spec import LaunchSpec, Mount
+from rsi_tui.launch.syscall_filter import open_program, program
 
 NOBODY = 65534
 OLDEST = (0, 8, 0)
@@ -31,6 +34,7 @@ _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/e
 _OWN_FILES = ("passwd", "group", "hosts", "nsswitch.conf")
 _ETC = Path(__file__).with_name("etc")
 _DEFAULT_TMP = 2**30
+_PROBED = 42
 
 # The first process of the pid namespace. When it ends the kernel ends all others, whatever they ignore,
 # and only then does bubblewrap see its end. Its own stderr goes nowhere, so that "Killed" is not mixed into
@@ -45,11 +49,11 @@ _ISOLATION = (
 )
 
 
-def bwrap_argv(spec: LaunchSpec, report_fd: str = "") -> list[str]:
+def bwrap_argv(spec: LaunchSpec, report_fd: str = "", filter_fd: str = "") -> list[str]:
     """The command that runs `spec.argv` in the strict sandbox; reads the file system, changes nothing.
 
     `report_fd` is the descriptor on which bubblewrap tells (as JSON) the pid of the sandbox's first process
-    and, once the program has run, its exit code.
+    and, once the program has run, its exit code; `filter_fd` the one from which it reads the filter.
     Where a mount's target lies inside another mount, its place must exist there already: bubblewrap
     can't make it in a read-only folder.
     """
@@ -57,6 +61,8 @@ def bwrap_argv(spec: LaunchSpec, report_fd: str = "") -> list[str]:
     argv = [bwrap_path() or "bwrap", *_ISOLATION]
     if report_fd:
         argv += ["--json-status-fd", report_fd]
+    if filter_fd:
+        argv += ["--seccomp", filter_fd]
     argv += ["--proc", "/proc", "--dev", "/dev", *size, "/dev/shm", "--tmpfs", "/sys", *size, "/tmp"]
     argv += _system()
     if spec.gpus:
@@ -64,6 +70,8 @@ def bwrap_argv(spec: LaunchSpec, report_fd: str = "") -> list[str]:
     # A mount over a parent hides what was bound below it, so parents go first.
     for mount in sorted(spec.mounts, key=lambda m: len(PurePosixPath(m.target).parts)):
         argv += ["--bind" if mount.writable else "--ro-bind", str(mount.source), mount.target]
+    for name in _closed_proc():
+        argv += ["--ro-bind", "/dev/null", f"/proc/{name}"]
     for place in ("/proc", "/sys", "/dev", "/"):
         argv += ["--remount-ro", place]
     for name, value in sorted(spec.env.items()):
@@ -83,6 +91,14 @@ def _system() -> list[str]:
     for name in _OWN_FILES:
         argv += ["--ro-bind", str(_ETC / name), f"/etc/{name}"]
     return argv
+
+
+@functools.cache
+def _closed_proc() -> tuple[str, ...]:
+    """Files of /proc that are not everybody's to read (memory and pages of the kernel), and the keys."""
+    found = [entry for entry in os.scandir("/proc") if entry.is_file(follow_symlinks=False)]
+    closed = {entry.name for entry in found if not entry.stat().st_mode & 0o004}
+    return tuple(sorted(closed | ({"keys", "key-users"} & {entry.name for entry in found})))
 
 
 def _gpu_devices() -> list[str]:
@@ -117,14 +133,38 @@ def sandbox_works() -> str:
     if bwrap_version() < OLDEST:
         version = ".".join(map(str, bwrap_version()))
         return f"bubblewrap {version} can't forbid nested namespaces; install 0.8 or newer (Debian 12, Ubuntu 24.04)."
-    probe = LaunchSpec(argv=("/bin/sh", "-c", "exit 42"), cwd="/", mounts=(), env={}, timeout_s=10)
     try:
-        done = subprocess.run(bwrap_argv(probe), capture_output=True, text=True, timeout=10, env={}, check=False)
+        done = _probe()
     except subprocess.TimeoutExpired:
         return "bubblewrap did not answer within 10 s; try `bwrap --unshare-all --ro-bind / / true` by hand."
-    if done.returncode == 42:
+    if done.returncode == _PROBED:
         return ""
     return f"bubblewrap can't build a sandbox here ({_last_line(done.stderr)}); {_mend_namespaces()}"
+
+
+@functools.cache
+def filter_works() -> str:
+    """'' when system calls can be filtered in a sandbox here, else a sentence that says why not and how to mend it."""
+    if not program():
+        return "the numbers of this machine's system calls are not known to rsi; use x86_64 or aarch64."
+    fd = open_program(uncounted=False)
+    try:
+        done = _probe(fd)
+    except (OSError, subprocess.TimeoutExpired):
+        return "bubblewrap did not answer when it was given a filter; look at its version."
+    finally:
+        os.close(fd)
+    if done.returncode == _PROBED:
+        return ""
+    return f"a filter of system calls is refused ({_last_line(done.stderr)}); use a kernel with CONFIG_SECCOMP_FILTER."
+
+
+def _probe(filter_fd: int | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a shell in the sandbox; it exits with _PROBED when all is well."""
+    spec = LaunchSpec(argv=("/bin/sh", "-c", f"exit {_PROBED}"), cwd="/", mounts=(), env={}, timeout_s=10)
+    argv = bwrap_argv(spec, filter_fd="" if filter_fd is None else str(filter_fd))
+    passed = () if filter_fd is None else (filter_fd,)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=10, env={}, check=False, pass_fds=passed)
 
 
 def _last_line(text: str) -> str:

@@ -36,7 +36,9 @@ class LaunchSpec:
     max_processes: int = 512
     max_open_files: int = 4096
     scratch_limit_bytes: int = 10 * 2**30
-    """largest file a process may write"""
+    """most that the tree may hold in each writable folder; also the largest file a process may write"""
+    max_files: int = 500_000
+    """most files and folders in each writable folder"""
     cores: tuple[int, ...] = ()
     """CPUs that the tree may use; empty = all"""
     gpus: bool = False

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from rsi_tui.launch.memory import Group
-from rsi_tui.launch.process import confine, gated
+from rsi_tui.launch.process import confine, gated, with_filter
 from rsi_tui.launch.spec import LaunchSpec
 
 _POLITE_S = 1.0
@@ -29,9 +29,12 @@ class Worker(subprocess.Popen[bytes]):
         self._group = group
         with contextlib.ExitStack() as stack:
             errors = stack.enter_context(spec.live_log.open("wb")) if spec.live_log else subprocess.DEVNULL
+            command, passed = with_filter(command, group)
+            for fd in passed:
+                stack.callback(os.close, fd)
             super().__init__(
                 gated(command, keep_input=True), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-                env=env, cwd=cwd, start_new_session=True,
+                env=env, cwd=cwd, start_new_session=True, pass_fds=passed,
             )  # fmt: skip
         try:
             confine(self.pid, spec, group)
