@@ -77,7 +77,7 @@ class Tree:
         self.status_fd = status_read
         _enlarge(out_read)
         # Only bubblewrap is handed the descriptor (and keeps it to itself); a bare program gets 0, 1, 2.
-        passed = (status_write,) if STATUS_FD in command else ()
+        passed: tuple[int, ...] = (status_write,) if STATUS_FD in command else ()
         command = [str(status_write) if part == STATUS_FD else part for part in command]
         command, filters = with_filter(command, group)
         passed += filters
