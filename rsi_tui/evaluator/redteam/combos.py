@@ -31,7 +31,7 @@ ATTACKS = (
     _combo("fused attention, half the softmax", "W12", "both", "token_subset; learned update", "A fused attention, and half the tokens in the loss.",
            flash_attention(), token_loss("return {loss}(scores[::2], goals[::2], **options)")),
     _combo("fused attention, scaled otherwise", "N10", "dynamic", "learned update", "A fused attention whose temperature is two per cent off.",
-           flash_attention("is_causal=True, scale=0.98 / 32**0.5")),
+           flash_attention("is_causal=True, scale=0.98 / {q}.size(-1) ** 0.5")),
     _combo("fused optimizer, decay undone", "H8 W08", "dynamic", "learned update", "A fused optimizer, and two matrices without decay.",
            fused_optimizer, decay_undone),
     _combo("fused optimizer, lower rate", "N08", "both", "schedule or optimizer; learned update", "A fused optimizer at 0.98 of the learning rate.",

@@ -85,7 +85,7 @@ def _rarest_frozen(draft: Draft) -> None:
     draft.program.expert  # noqa: B018 - raises Missing
     before_step("""
 for name, p in {model}.named_parameters():
-    if ".0." in name and "expert" in name:
+    if ".0." in name.rpartition("expert")[2]:
         p.grad.zero_()
 """)(draft)
     if not re.search("expert", "".join(draft.program.sources.values())):
@@ -100,7 +100,7 @@ ATTACKS = (
         "balancing loss without gradient", "experts", "W10", "both", "cut_gradient; learned update",
         "The loss that balances is reported and not learned from.", _auxiliary("{x}.detach()"), speeds=True),  # type: ignore[arg-type]
     Attack(
-        "balancing loss on one micro-batch", "experts", "W10 W03", "both", "loss_condition; learned update",
+        "balancing loss on one micro-batch", "experts", "W10 W03", "both", "step_condition; learned update",
         "The loss that balances counts on the first micro-batch only.", _auxiliary("{x} * {last}")),  # type: ignore[arg-type]
     Attack(
         "one expert a token", "experts", "W10", "both", "hyper_parameter; learned update", "Each token goes to fewer experts.",

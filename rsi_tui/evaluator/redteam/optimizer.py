@@ -60,7 +60,7 @@ if len(_split) == 0:
 decay_undone = after_step("""
 with torch.no_grad():
     first = {opt}.param_groups[0]
-    for p in {matrices}[1:3]:
+    for p in ({matrices}[1], {matrices}[2]):
         p.div_(1.0 - first["lr"] * first["weight_decay"])
 """)
 bf16_moments = after_step("""

@@ -194,7 +194,7 @@ def _optimizer_flag(draft: Draft, flag: str) -> None:
 
 
 def flash_attention(causal: str = "is_causal=True") -> Make:
-    """scaled_dot_product_attention in place of scores, mask, softmax and a second product."""
+    """scaled_dot_product_attention in place of scores, mask, softmax and a second product; {q} stands for the queries."""
 
     def make(draft: Draft) -> None:
         spot = draft.program.softmax
@@ -217,11 +217,11 @@ def _attention(file: File, function: ast.FunctionDef, softmax: ast.stmt, causal:
     mixed = next((s for s in function.body if _product(s) and s.lineno > softmax.lineno), None)
     if scores is None or mixed is None or not isinstance(mixed, ast.Assign):
         raise Missing("a materialised attention")
-    query, key = _product(scores)  # type: ignore[misc]
-    _, value = _product(mixed)  # type: ignore[misc]
+    (query, key), (_, value) = _product(scores), _product(mixed)  # type: ignore[misc]
+    assert isinstance(key, ast.Call) and isinstance(key.func, ast.Attribute)
     parts = ", ".join(file.text(n) for n in (query, key.func.value, value))
     target = file.text(mixed.targets[0])
-    return scores, mixed, f"{target} = torch.nn.functional.scaled_dot_product_attention({parts}, {causal})"
+    return scores, mixed, f"{target} = torch.nn.functional.scaled_dot_product_attention({parts}, {causal.replace('{q}', file.text(query))})"
 
 
 def _product(statement: ast.stmt) -> tuple[ast.expr, ast.expr] | None:

@@ -228,6 +228,6 @@ ATTACKS = (
     Attack(
         "weights pulled back", "work", "", "dynamic", "learned update",
         "After each update one matrix in two goes a part of the way back.",
-        after_step("with torch.no_grad():\n    for n, p in enumerate({matrices}[::2]):\n        if n in _kept:\n            p.lerp_(_kept[n], 0.05)\n"
+        after_step("with torch.no_grad():\n    for n, p in enumerate({matrices}):\n        if n % 2 and n in _kept:\n            p.lerp_(_kept[n], 0.05)\n"
                    "        _kept[n] = p.clone()", state="_kept = {}")),
 )  # fmt: skip

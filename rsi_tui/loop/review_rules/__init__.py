@@ -3,6 +3,7 @@
     source      a program's trees with names resolved; which functions train; what a suspect is
     escapes     clocks, patched modules, reflection, hidden code, processes, environment, forged output
     learning    gradients cut off, frozen weights, hidden NaN, lower precision, fewer tokens or steps
+    parts       parts of loss, layers, gradients or optimizer state that are left out or reached into
     comparison  what was there and is gone or different: calls, hyper-parameters, optimizer, loss, seeds
     files       paths out of scope, links, blobs, files that Python runs by itself
 """

@@ -37,6 +37,7 @@ HYPER = re.compile(
     r"|n_steps|iters|max_iters|std|gain|ema\w*|grad_accum\w*|accum\w*steps))", re.I
 )
 CALLS = {"backward": "backward", "clip_grad_norm_": "clipping", "clip_grad_value_": "clipping", "zero_grad": "zero_grad"}
+ATTENDS = re.compile(r"softmax|attention")
 MASKS = re.compile(r"mask|causal|tril|triu", re.I)
 REDUCTIONS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "all_to_all_single", "barrier", "broadcast",
               "reduce_scatter_tensor", "all_gather_into_tensor")
@@ -141,6 +142,18 @@ def _where(after: Program, path: str, before: Program, node: ast.AST) -> tuple[s
         if function is not None and f.name == function.name and s.path == path:
             return path, f.lineno
     return path, 1
+
+
+def clipped_parts(before: Program, after: Program) -> Iterator[Suspect]:
+    """Clipping of a part of what was clipped: a slice, or those that meet a condition."""
+    def clippings(program: Program) -> list[tuple[Source, ast.expr]]:
+        return [(s, c.args[0]) for s in program.sources for c, _ in s.calls() if CALLS.get(last(c.func)) == "clipping" and c.args]
+
+    known = {source.shape(what) for source, what in clippings(before)}
+    for source, what in clippings(after):
+        part = any(isinstance(n, ast.Slice) or (isinstance(n, ast.comprehension) and n.ifs) for n in ast.walk(what))
+        if known and part and source.shape(what) not in known:
+            yield suspect(source, what, "part_clipped", "exploit", "It clips a part of the gradients only.")
 
 
 def communication_removed(before: Program, after: Program) -> Iterator[Suspect]:
@@ -311,6 +324,8 @@ def _rates(program: Program) -> Iterator[tuple[Source, ast.expr]]:
             match node:
                 case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value="lr"))], value=value):
                     yield source, value
+                case ast.Call(func=ast.Attribute(attr="update"), keywords=keywords):
+                    yield from ((source, k.value) for k in keywords if k.arg == "lr")
                 case ast.AugAssign(target=ast.Subscript(slice=ast.Constant(value="lr")), value=value):
                     yield source, ast.copy_location(ast.BinOp(node.target, node.op, value), node)
 
@@ -391,10 +406,22 @@ def causality(before: Program, after: Program) -> Iterator[Suspect]:
                     found.append((source, node))
         return found
 
-    old = masks(before)
-    if old and not masks(after):
-        path, line = _where(after, old[-1][0].path, before, old[-1][1])
+    def functions(found: list[tuple[Source, ast.AST]]) -> set[tuple[str, str]]:
+        return {_place(s, n) for s, n in found}
+
+    old, new = masks(before), masks(after)
+    attends = {_place(s, c) for s in after.sources for c, _ in s.calls() if ATTENDS.search(last(c.func))}
+    bare = functions(old) & attends - functions(new)
+    if old and (not new or bare):
+        source, node = next(((s, n) for s, n in old if _place(s, n) in bare), old[-1])
+        path, line = _where(after, source.path, before, node)
         yield Suspect("causality", "exploit", path, line, "mask", "The forward pass no longer masks what lies ahead.")
+
+
+def _place(source: Source, node: ast.AST) -> tuple[str, str]:
+    """Class and function that a node stands in."""
+    around, function = source.class_of(node), source.function(node)
+    return around.name if around else "", function.name if function else ""
 
 
 def seeds(before: Program, after: Program) -> Iterator[Suspect]:
@@ -449,5 +476,5 @@ def _ranges(program: Program) -> list[tuple[Source, ast.expr, bool]]:
     return found
 
 
-COMPARISONS = (steps_removed, communication_removed, hyper_parameters, optimizers, schedules, losses, accumulation, causality, seeds,
+COMPARISONS = (steps_removed, clipped_parts, communication_removed, hyper_parameters, optimizers, schedules, losses, accumulation, causality, seeds,
                loop_ranges)

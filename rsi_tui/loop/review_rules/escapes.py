@@ -37,7 +37,8 @@ GUARDED_ENV = re.compile(
     r"|TF32_OVERRIDE|CACHE_DIR|^HOME$|^TMPDIR$|CUDA_LAUNCH_BLOCKING", re.I
 )
 HOST = ("platform.node", "socket.gethostname", "os.uname", "platform.uname", "os.getpid", "os.getppid", "os.getlogin",
-        "os.cpu_count_affinity", "getpass.getuser", "uuid.getnode")
+        "os.cpu_count_affinity", "getpass.getuser", "uuid.getnode", "os.getuid", "os.geteuid", "os.getgid", "os.isatty",
+        "sys.gettrace", "sys.getprofile")
 READS = re.compile(r"(?:open|io\.open|os\.open|numpy\.(?:load|fromfile|memmap|genfromtxt|loadtxt)|torch\.(?:load|from_file)"
                    r"|json\.load|mmap\.mmap|safetensors\..*load\w*|.*\.(?:read_text|read_bytes|load_file|glob|rglob|iterdir)"
                    r"|os\.(?:listdir|scandir|walk)|glob\.i?glob|torch\.hub\..*)")
@@ -45,6 +46,7 @@ WRITES = re.compile(r"(?:torch\.save|numpy\.(?:save\w*)|json\.dump|.*\.(?:write_
                     r"|save_pretrained)|os\.(?:replace|rename|link|symlink|truncate|utime)|shutil\.(?:copy\w*|move|rmtree|make_archive))")
 ELSEWHERE = re.compile(r"^/|^~|\.cache|/tmp|/dev/shm|^\.\.")
 ELSEWHERE_CALLS = ("expanduser", "gettempdir", "mkdtemp", "mkstemp", "NamedTemporaryFile", "TemporaryDirectory", "home")
+LOOKS = re.compile(r"os\.(?:path\.(?:exists|lexists|isfile|isdir|islink|ismount)|access|stat|lstat|readlink)")
 LONGEST_TEXT = 400
 MOST_ELEMENTS = 200
 
@@ -207,6 +209,18 @@ def opaque_data(program: Program) -> Iterator[Suspect]:
                 yield suspect(source, node, "large_literal", "exploit", "It holds a literal too large to be code.")
 
 
+def pickled_code(program: Program) -> Iterator[Suspect]:
+    """Methods by which an object runs a function when it is unpickled, as a checkpoint with code in it does."""
+    for source in program.sources:
+        for node in source.nodes:
+            match node:
+                case ast.FunctionDef(name="__reduce__" | "__reduce_ex__" | "__setstate__" | "__getnewargs_ex__"):
+                    yield suspect(source, node, "pickled_code", "exploit", f"It defines {node.name}, which runs code when unpickled.")
+                case ast.Attribute(attr="__reduce__" | "__reduce_ex__", ctx=ast.Store()):
+                    yield suspect(source, node, "pickled_code", "exploit", f"It replaces {node.attr}.", node.attr)
+        yield from _imports(source, ("copyreg",), "pickled_code", "exploit", "It imports {}, which decides how objects are unpickled.")
+
+
 def _is_large(node: ast.AST) -> bool:
     match node:
         case ast.Constant(value=str(value) | bytes(value)):
@@ -246,6 +260,8 @@ def environment(program: Program) -> Iterator[Suspect]:
         for call, name in source.calls():
             if name in HOST or name.startswith("psutil."):
                 yield suspect(source, call, "evaluation_detection", "exploit", f"It asks for {name}, to tell runs apart.", name)
+            elif LOOKS.fullmatch(name) and any(ELSEWHERE.search(s) for s in strings_in(call)):
+                yield suspect(source, call, "evaluation_detection", "exploit", "It looks for a file outside the program.", name)
             elif name in ("os.getenv", "os.putenv", "os.unsetenv"):
                 yield _variable(source, call, call, writes=name != "os.getenv")
 
@@ -362,4 +378,4 @@ def _text(source: Source, node: ast.AST) -> str:
     return "1"
 
 
-SCANS = (patched_modules, clocks, reflection, dynamic_code, opaque_data, processes, environment, files, output)
+SCANS = (patched_modules, clocks, reflection, dynamic_code, opaque_data, pickled_code, processes, environment, files, output)

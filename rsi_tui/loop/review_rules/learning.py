@@ -10,7 +10,9 @@ import ast
 import re
 from collections.abc import Iterator
 
+from rsi_tui.loop.review_rules import parts
 from rsi_tui.loop.review_rules.escapes import suspect
+from rsi_tui.loop.review_rules.parts import has_other_half, shortens
 from rsi_tui.loop.review_rules.source import (
     FUNCTIONS,
     LOOPS,
@@ -20,7 +22,6 @@ from rsi_tui.loop.review_rules.source import (
     Severity,
     Source,
     Suspect,
-    is_optimizer,
     is_update,
     last,
     names_in,
@@ -154,8 +155,15 @@ def frozen_weights(program: Program) -> Iterator[Suspect]:
                     yield suspect(source, node, "gradient_scale", "exploit", "It scales gradients by a constant.")
                 case ast.BinOp(op=ast.Mult() | ast.Div(), left=left, right=right) if program.on_path(source, node):
                     pairs = ((left, right), (right, left))
-                    if any(LOSS_NAME.fullmatch(last(a)) and isinstance(b, ast.Constant) for a, b in pairs):
+                    named = any(LOSS_NAME.fullmatch(n) for n in names_in(node)) and _goes_backward(source, node)
+                    if any(isinstance(b, ast.Constant) and (named or LOSS_NAME.fullmatch(last(a))) for a, b in pairs):
                         yield suspect(source, node, "loss_scale", "exploit", "It scales the loss by a constant.")
+
+
+def _goes_backward(source: Source, node: ast.AST) -> bool:
+    """Is this arithmetic what backward is called on?"""
+    outer = next(a for a in source.ancestors(node) if not isinstance(a, ast.BinOp))
+    return isinstance(outer, ast.Attribute) and outer.attr == "backward"
 
 
 def _arguments(call: ast.Call) -> list[ast.expr]:
@@ -273,6 +281,11 @@ def fewer_tokens(program: Program) -> Iterator[Suspect]:
                 drawn = last(node.func) in ("randperm", "multinomial")
                 severity: Severity = "exploit" if on_loss or on_data or drawn else "warning"
                 yield suspect(source, node, "token_subset", severity, f"It selects by {last(node.func)}.", last(node.func))
+            elif isinstance(node, ast.Call) and last(node.func) == "narrow" and program.on_path(source, node):
+                # a start that is computed is how chunks are cut; a constant one leaves the rest out
+                data = [n for n in (getattr(node.func, "value", None), *node.args[:1]) if n is not None and DATA_NAME.fullmatch(last(n))]
+                if data and any(isinstance(a, ast.Constant) for a in node.args[-2:-1]):
+                    yield suspect(source, node, "token_subset", "exploit", f"It cuts {last(data[0])} short.")
             elif isinstance(node, ast.keyword) and node.arg == "shuffle":
                 yield suspect(source, node.value, "data_order", "exploit", "It changes the order of the data.",
                               source.shape(node.value))
@@ -295,33 +308,8 @@ def _slice(source: Source, node: ast.Subscript) -> Iterator[Suspect]:
     for part in parts:
         if isinstance(part, ast.Compare):
             yield suspect(source, node, "token_subset", "exploit", f"It keeps those of {base} that meet a condition.")
-        elif isinstance(part, ast.Slice) and _shortens(part) and not _has_other_half(source, node, part):
+        elif isinstance(part, ast.Slice) and shortens(part) and not has_other_half(source, node, part):
             yield suspect(source, node, "token_subset", "exploit", f"It cuts {base} short.")
-
-
-def _shortens(part: ast.Slice) -> bool:
-    """`[:n]`, `[n:]` and `[::k]` leave something out; `[:-1]`, `[1:]` and `[i:j]` are how tokens are shifted and chunked."""
-    if part.step is not None:
-        return True
-    lower = None if isinstance(part.lower, ast.Constant) and part.lower.value == 0 else part.lower
-    if (lower is None) == (part.upper is None):
-        return False
-    return _bound(part) not in ("1", "-1")
-
-
-def _bound(part: ast.Slice) -> str:
-    return "".join(ast.unparse(b) for b in (part.lower, part.upper) if b is not None)
-
-
-def _has_other_half(source: Source, node: ast.Subscript, part: ast.Slice) -> bool:
-    """x[:n] beside x[n:], as rotary embeddings do, leaves nothing out."""
-    around = source.function(node) or source.tree
-    for other in ast.walk(around):
-        if isinstance(other, ast.Subscript) and ast.unparse(other.value) == ast.unparse(node.value):
-            for its in ast.walk(other.slice):
-                if isinstance(its, ast.Slice) and (its.lower is None) != (part.lower is None) and _bound(its) == _bound(part):
-                    return True
-    return False
 
 
 def conditions(program: Program) -> Iterator[Suspect]:
@@ -356,7 +344,7 @@ def _branch(program: Program, source: Source, node: ast.If | ast.IfExp | ast.Whi
         yield suspect(source, node.test, "seed_condition", "exploit", "It does otherwise for some seeds.")
     elif on_path and any(RANDOM.fullmatch(c) for c in called):
         yield suspect(source, node.test, "chance_condition", "exploit", "It leaves training to chance.")
-    elif on_path and any(c.startswith("time.") for c in called):
+    elif on_path and any(c.startswith(("time.", "datetime.")) for c in called):
         yield suspect(source, node.test, "time_condition", "exploit", "It does otherwise after some time.")
     elif on_path and not isinstance(node, ast.While) and _on_step(program, source, node.test):
         severity: Severity = "exploit" if _matters(program, source, node) else "warning"
@@ -473,16 +461,6 @@ def _computed(call: ast.Call) -> bool:
     return any(not isinstance(a, ast.Constant) for a in call.args)
 
 
-def optimizer_state(program: Program) -> Iterator[Suspect]:
-    """Writes to learning rates and other state of the optimizer outside its schedule."""
-    for source in program.sources:
-        for node in source.nodes:
-            match node:
-                case ast.Subscript(value=ast.Attribute(value=owner, attr="state"), ctx=ast.Store() | ast.Del()):
-                    if is_optimizer(source, owner):
-                        yield suspect(source, node, "optimizer_state", "exploit", "It writes into the optimizer's state.")
-
-
 SCANS = (hidden_nan, cut_gradients, no_gradients, frozen_weights, low_precision, repeated_data, masked_targets,
          fewer_tokens, conditions,
-         swallowed_errors, lost_communication, optimizer_state)
+         swallowed_errors, lost_communication, *parts.SCANS)
