@@ -3,7 +3,9 @@
 Descendants are found through /proc, and remembered once seen, so that a child that detaches itself
 between two looks is still ours. Shared memory is counted once per process that maps it, so the
 figure is an upper estimate at the moment of the look and blind between looks; before a tree is
-ended for it, the proportional figure of the kernel (smaps_rollup) has to agree.
+ended for it, the proportional figure of the kernel (smaps_rollup) has to agree. Files in memory that
+nobody maps (memfd, the sandbox's own /tmp and /dev/shm) are found through descriptors and file systems.
+Not seen: buffers of the kernel, such as those of sockets.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from typing import Literal
 import psutil
 
 _PARTS = re.compile(r"^(?:RssAnon|RssShmem|VmSwap|HugetlbPages):\s+(\d+) kB$", re.MULTILINE)
-_PSS = re.compile(r"^(?:Pss_Anon|Pss_Shmem|SwapPss|Private_Hugetlb|Shared_Hugetlb):\s+(\d+) kB$", re.MULTILINE)
+_PSS = re.compile(r"^(?:Pss_Anon|SwapPss|Private_Hugetlb|Shared_Hugetlb):\s+(\d+) kB$", re.MULTILINE)
+_PSS_SHARED = re.compile(r"^Pss_Shmem:\s+(\d+) kB$", re.MULTILINE)
+_FILES_EVERY_S = 0.5
+"""looking through descriptors costs more than a sample"""
 
 
 class SampledGroup:
@@ -33,6 +38,8 @@ class SampledGroup:
     def __init__(self, limit_bytes: int) -> None:
         self.limit = limit_bytes
         self._peak: int | None = None
+        self._files = 0
+        self._next_files = 0.0
         self._seen: dict[int, float] = {}
         """pid -> creation time, so that a reused pid is not taken for ours"""
 
@@ -41,11 +48,17 @@ class SampledGroup:
 
     def sample(self) -> bool:
         pids = self._members()
-        total = sum(_kib(pid, "status", _PARTS) for pid in pids) * 1024
+        if time.monotonic() >= self._next_files:
+            self._next_files = time.monotonic() + _FILES_EVERY_S
+            self._files = _files_in_memory(pids)
+        total = sum(_kib(pid, "status", _PARTS) for pid in pids) * 1024 + self._files
         self._peak = max(self._peak or 0, total)
         if not self.limit or total <= self.limit:
             return False
         proportional = sum(_kib(pid, "smaps_rollup", _PSS) for pid in pids) * 1024
+        shared = sum(_kib(pid, "smaps_rollup", _PSS_SHARED) for pid in pids) * 1024
+        # A file may be mapped as well: it is not to be counted twice where a tree is ended for it.
+        proportional += max(shared, self._files)
         return proportional == 0 or proportional > self.limit
 
     def peak(self) -> int | None:
@@ -94,6 +107,32 @@ def _children(pid: int) -> Iterable[int]:
     with contextlib.suppress(psutil.Error):
         return [child.pid for child in psutil.Process(pid).children()]
     return ()
+
+
+def _files_in_memory(pids: Iterable[int]) -> int:
+    """Bytes of memfds that processes hold, and of the file systems in memory that are theirs alone."""
+    held: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    if os.readlink(entry.path).startswith("/memfd:"):  # noqa: PTH115 - hundreds of times
+                        seen = entry.stat()
+                        held[seen.st_dev, seen.st_ino] = seen.st_blocks * 512
+        for place in ("/tmp", "/dev/shm"):
+            with contextlib.suppress(OSError):
+                inside = Path(f"/proc/{pid}/root{place}")
+                device = inside.stat().st_dev
+                if device != Path(place).stat().st_dev and _in_memory(pid, place):
+                    room = os.statvfs(inside)
+                    held[device, 0] = (room.f_blocks - room.f_bfree) * room.f_frsize
+    return sum(held.values())
+
+
+def _in_memory(pid: int, place: str) -> bool:
+    """Is a tmpfs mounted there, in the process's own view?"""
+    fields = (line.split() for line in Path(f"/proc/{pid}/mounts").read_text().splitlines())
+    return any(f[1] == place and f[2] == "tmpfs" for f in fields)
 
 
 def _fields(pid: int) -> list[str]:

@@ -16,11 +16,11 @@ from dataclasses import replace
 
 from rsi_tui.contract.model import Contract
 from rsi_tui.journal.facts import FindingFacts
-from rsi_tui.loop.review_rules import comparison, escapes, learning
+from rsi_tui.loop.review_rules import comparison, escapes, learning, powers
 from rsi_tui.loop.review_rules.files import Changed, paths
 from rsi_tui.loop.review_rules.source import Program, Suspect, parse
 
-SCANS = (*escapes.SCANS, *learning.SCANS)
+SCANS = (*escapes.SCANS, *powers.SCANS, *learning.SCANS)
 MOST_FINDINGS = 200
 
 

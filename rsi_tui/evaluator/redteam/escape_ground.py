@@ -15,7 +15,6 @@ import secrets
 import select
 import socket
 import subprocess
-import sys
 import sysconfig
 import tempfile
 import time
@@ -174,7 +173,7 @@ def open_ground(
     """Plant everything below and beside an empty folder; taken away again at the end, the folder itself too."""
     with contextlib.ExitStack() as stack:
         stack.callback(remove_tree, folder)
-        planted = _plant(folder, stack)
+        planted = _plant(folder, python, stack)
         source = folder / "program"
         _write_program(source, planted, python, codes, limits)
         mirror = Mirror.open(planted.home, source)
@@ -263,7 +262,7 @@ while True:
 """
 
 
-def _plant(folder: Path, stack: contextlib.ExitStack) -> Planted:
+def _plant(folder: Path, python: Path, stack: contextlib.ExitStack) -> Planted:
     sign = f"rsi-secret-{secrets.token_hex(4)}"
     tokens = {place: f"{sign}-{place}-{secrets.token_hex(8)}" for place in _PLACES}
     mark = f"rsi-mark-{secrets.token_hex(6)}"
@@ -284,7 +283,7 @@ def _plant(folder: Path, stack: contextlib.ExitStack) -> Planted:
     signals = folder / "signals"
     signals.write_text("")
     terminal, name = _terminal(stack)
-    bystander = _bystander(signals, tokens, terminal, stack)
+    bystander = _bystander(python, signals, tokens, terminal, stack)
     # Not below the folder: the name of a socket may have 107 characters only.
     socket_path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rsi-"))) / "server.sock"
     listeners, told = _listeners(socket_path, stack)
@@ -318,10 +317,12 @@ def _terminal(stack: contextlib.ExitStack) -> tuple[int, str]:
     return slave, os.ttyname(slave)
 
 
-def _bystander(signals: Path, tokens: Mapping[str, str], terminal: int, stack: contextlib.ExitStack) -> subprocess.Popen[bytes]:
+def _bystander(
+    python: Path, signals: Path, tokens: Mapping[str, str], terminal: int, stack: contextlib.ExitStack
+) -> subprocess.Popen[bytes]:
     """A process that trials must not see, know or touch."""
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _BYSTANDER, str(signals), tokens["command"]],
+        [str(python), "-I", "-S", "-c", _BYSTANDER, str(signals), tokens["command"]],
         stdin=terminal, stdout=subprocess.PIPE, env={"KEY": tokens["environment"], "PATH": "/usr/bin:/bin"}, start_new_session=True,
     )  # fmt: skip
     stack.callback(process.wait)
