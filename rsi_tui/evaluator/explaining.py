@@ -229,7 +229,7 @@ def _unexplained(reading: Reading) -> Explanation:
                            "It hung, or was ended without a word: see exit code and dmesg, and py-spy dump while it hangs.",
                            "timeout", certain=False, numbers=numbers, lines=reading.lines)  # fmt: skip
     many = "no lines" if not reading.lines else "1 line" if reading.lines == 1 else f"{reading.lines} lines"
-    left = f"; {reading.left_out} long lines were too many to be read" if reading.left_out else ""
+    left = f"; {reading.left_out} lines of ever new kinds were too many to be read" if reading.left_out else ""
     return Explanation("unknown", f"None of {len(RULES)} kinds of message occurs in {many} of output{left}.", tail, {},
                        "Read the last lines of output; run it once more with faulthandler enabled.", "crashed", certain=False,
                        numbers=numbers, lines=reading.lines)  # fmt: skip

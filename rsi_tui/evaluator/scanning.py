@@ -3,7 +3,8 @@
 Promises: output of any size is read in bounded memory; a line of any length is read in pieces of
 4 KiB; escapes and carriage returns are gone before a rule sees a line. Lines that differ in their
 figures alone are one shape, and one of a shape stands for all, except where a rule reads figures. Of
-each rule the first fifty lines are kept. Does not promise the losses of every line of a long log: they
+each rule the first fifty lines are kept. Where a log is new in every line its beginning and its end are
+read, and `left_out` counts the rest. Does not promise the losses of every line of a long log: they
 are sampled.
 """
 
@@ -30,9 +31,13 @@ HITS_PER_RULE = 50
 _REMEMBERED = 200_000
 """shapes, words and lines that are remembered before memory is cleared"""
 _LONG = 1024
-_LONG_READINGS = 2_000
+_LONG_READINGS = 500
 """how often a rule is given a line of more than 1,024 characters that no line of its shape came before: what a
 hostile line costs is bounded so"""
+_BUDGET = 30_000
+"""lines of new shapes that are read one by one (a long one counts for several); after that only the end of the log is"""
+_END_LINES, _END_BYTES = 4_000, 2**18
+_END_BUDGET = 10_000
 _ALL_LOSSES = 5_000
 """lines up to which every loss is read"""
 
@@ -94,7 +99,7 @@ class Reading:
     """the last lines that are not empty"""
     lines: int
     left_out: int = 0
-    """long lines that were too many to be read"""
+    """lines of new shapes that were too many to be read"""
 
 
 @dataclass(frozen=True)
@@ -169,7 +174,8 @@ class Scanner:
         self._rules = _compiled()
         self._gate = _gate()
         self.left_out = 0
-        """long lines that were not read because there were too many of them"""
+        """lines that were not read because there were too many of new shapes, or too many long ones"""
+        self._left = _BUDGET
         self._long_left = _LONG_READINGS
         self._rest = b""
         self._line = 1
@@ -205,6 +211,8 @@ class Scanner:
     def finish(self) -> Reading:
         if self._rest:
             self._block(self._rest)
+        if self._left <= 0:
+            self._left, self._long_left = _END_BUDGET, self._long_left + _LONG_READINGS
         self._look(len(self._window))
         lines = self._line - 1 + (1 if self._rest and not self._rest.endswith(b"\n") else 0)
         return Reading(tuple(self._hits), tuple(self._losses), tuple(self._tail), lines, self.left_out)
@@ -232,6 +240,9 @@ class Scanner:
         start = self._read_to
         if stop <= start:
             return
+        if self._left <= 0:
+            self._pass_over()
+            return
         part = self._window[start:stop]
         shapes = list(map(hash, b"\n".join(part).translate(None, _FIGURES).split(b"\n")))
         fresh = set(shapes) - self._seen
@@ -246,6 +257,14 @@ class Scanner:
         del self._window[:drop], self._numbers[:drop]
         self._read_to = stop - drop
 
+    def _pass_over(self) -> None:
+        """Too much of this log is new: keep its end for `finish`, where the cause is most often said."""
+        mean = sum(map(len, self._window)) // len(self._window) + 1
+        drop = max(0, len(self._window) - min(_END_LINES, _END_BYTES // mean + 1))
+        self.left_out += max(0, drop - self._read_to)
+        del self._window[:drop], self._numbers[:drop]
+        self._read_to = max(0, self._read_to - drop)
+
     def _look_at(self, indices: list[int], shapes: list[int], start: int) -> None:
         words = set(b" ".join([self._window[i] for i in indices]).translate(_LETTERS).split())
         telling = self._gate.telling(words)
@@ -253,6 +272,7 @@ class Scanner:
             shape, line = shapes[index - start], self._window[index]
             if shape in self._seen:
                 continue
+            self._left -= 1 + len(line) // 64
             if shape in self._figured:
                 self._read_variant(index)
                 continue
