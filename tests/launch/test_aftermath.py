@@ -1,0 +1,145 @@
+"""A trial that forks, detaches, ignores signals and writes all it can: nothing of it is there afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from rsi_tui.evaluator.redteam.escape_watch import marked
+from rsi_tui.launch.cost import sandbox_cost
+from rsi_tui.launch.folders import measure, remove_tree
+from rsi_tui.launch.local import LocalLauncher
+from rsi_tui.launch.spec import LaunchSpec, Mount, RawRun
+
+from .conftest import needs_sandbox
+
+pytestmark = needs_sandbox
+PYTHON = "/usr/bin/python3"
+MIB = 2**20
+BURST = """
+import os, signal, sys, time
+size = int(sys.argv[1]) // 50
+for n in range(50):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        block = bytearray(2**20)
+        with open(f"/out/{n}", "wb", buffering=0) as file:
+            for _ in range(size // 2**20):
+                file.write(block)
+        while True:
+            time.sleep(1)
+until = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < until and sum(os.stat(f"/out/{n}").st_size for n in range(50) if os.path.exists(f"/out/{n}")) < size * 50:
+    time.sleep(0.05)
+print("leaving")
+"""
+
+
+def burst(folder: Path, size: int, limit: int, patience_s: float = 60.0) -> tuple[RawRun, float]:
+    """(the run, seconds from its end until tree and files were gone)."""
+    out = folder / "out"
+    out.mkdir()
+    mark = f"rsi-burst-{os.getpid()}"
+    env = {"PATH": "/usr/bin:/bin", "MARK": mark}
+    argv = (PYTHON, "-c", BURST, str(size), str(patience_s))
+    run = LocalLauncher().run(LaunchSpec(argv, "/", (Mount(out, "/out", writable=True),), env, patience_s + 30,
+                                         memory_limit_bytes=1024 * MIB, scratch_limit_bytes=limit))  # fmt: skip
+    # The launcher returns when the tree is gone: what it needed after the last line is the time of its end.
+    assert marked(mark) == []
+    after = time.monotonic()
+    remove_tree(out)
+    ended = run.lines[-1].at_s if run.lines else run.wall_s
+    return run, run.wall_s - ended + time.monotonic() - after
+
+
+def nothing_is_left(folder: Path, limit: int) -> None:
+    free = shutil.disk_usage(folder).free
+    too_much = limit < 1024 * MIB
+    run, _ = burst(folder, 3000 * MIB if too_much else 300 * MIB, limit)
+    assert (run.killed_for, [line.text for line in run.lines]) == (("disk", []) if too_much else ("", ["leaving"]))
+    assert not (folder / "out").exists()
+    assert free - shutil.disk_usage(folder).free < 200 * MIB
+    after = LocalLauncher().run(LaunchSpec(("/bin/sh", "-c", "ls /tmp /dev/shm | wc -l; echo fine"), "/", (), {"PATH": "/usr/bin:/bin"}, 20.0))
+    assert (after.exit_code, after.lines[-1].text) == (0, "fine")
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/rsi-{os.getpid()}-*"))
+
+
+@pytest.mark.parametrize("limit", [1024 * MIB, 128 * MIB], ids=["it ends by itself", "it writes too much"])
+def test_nothing_of_a_wild_trial_is_left(limit):
+    folder = Path(tempfile.mkdtemp(prefix="rsi-burst-"))
+    try:
+        nothing_is_left(folder, limit)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.disk_usage("/tmp").free < 30 * 2**30, reason="needs 30 GiB of disk")
+def test_ten_gigabytes_are_gone_within_three_seconds():
+    folder = Path(tempfile.mkdtemp(prefix="rsi-burst-"))
+    try:
+        free = shutil.disk_usage(folder).free
+        run, gone_s = burst(folder, 10_000 * MIB, 20 * 2**30, 150.0)
+        assert run.killed_for == ""
+        assert gone_s < 3.0
+        assert free - shutil.disk_usage(folder).free < 2**30
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+ORDINARY = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+import encodings.idna, psutil
+from tests.launch.test_aftermath import MIB, nothing_is_left
+os.setgroups([]); os.setgid(54321); os.setuid(54321)
+for limit in (1024 * MIB, 128 * MIB):
+    nothing_is_left(Path(sys.argv[1]), limit)
+print("nothing is left")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not Path(PYTHON).exists(), reason="the other tests run as an ordinary user")
+def test_nothing_is_left_of_an_ordinary_user_s_either():
+    folder = Path(tempfile.mkdtemp(prefix="rsi-burst-"))
+    os.chown(folder, 54321, 54321)
+    try:
+        command = [sys.executable, "-c", ORDINARY, str(folder), str(Path(__file__).parents[2])]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.stdout.endswith("nothing is left\n"), done.stderr[-2000:]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_folders_without_end_are_measured_and_removed(tmp_path):
+    place = tmp_path / "deep"
+    place.mkdir()
+    code = "import os\nfor n in range(3000):\n os.mkdir('d' * 50)\n os.chdir('d' * 50)\nopen('f', 'w').write('x')\nos.chmod('.', 0)"
+    subprocess.run([sys.executable, "-c", code], cwd=place, check=True)
+    (place / "link").symlink_to("/etc")
+    (place / "closed").mkdir()
+    (place / "closed" / "file").write_bytes(bytes(10_000))
+    (place / "closed").chmod(0)
+    assert measure(place).too_deep
+    assert measure(place, 50).entries == 51
+    remove_tree(place)
+    assert not place.exists() and Path("/etc").is_dir()
+
+
+def test_what_the_sandbox_costs_can_be_measured():
+    found = sandbox_cost(2)
+    assert len(found.sandboxed_s) == len(found.bare_s) == 2
+    assert min(found.bare_s) > 0 and json.dumps(found.cost_s)
