@@ -330,7 +330,7 @@ def veto(
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """What this machine can and can't do, and how to mend it. Example: rsi doctor"""
+    """What this machine can and can't do, and how to mend it; fails when something is missing. Example: rsi doctor"""
     from dataclasses import asdict
 
     from rsi_tui.launch.doctor import examine
@@ -338,10 +338,12 @@ def doctor(as_json: Json = False) -> None:
     checks = examine(find_home())
     if as_json:
         print(json.dumps([asdict(check) for check in checks], indent=2))
-        return
-    for check in checks:
-        mend = f"\n          {check.mend}" if check.mend else ""
-        print(f"{check.status:8}  {check.name}: {check.what}{mend}")
+    else:
+        for check in checks:
+            mend = f"\n          {check.mend}" if check.mend else ""
+            print(f"{check.status:8}  {check.name}: {check.what}{mend}")
+    if any(check.status == "missing" for check in checks):
+        raise typer.Exit(1)
 
 
 def _command(campaign: str | None, action: str, text: str = "") -> None:

@@ -43,6 +43,7 @@ def examine(home: Home) -> tuple[Check, ...]:
         _python(),
         _git(),
         _sandbox(),
+        _calls(),
         _memory(),
         _allocators(),
         _home(home),
@@ -75,11 +76,22 @@ def _sandbox() -> Check:
     return Check("sandbox", "ok", f"bubblewrap {version} builds a sandbox as {user}")
 
 
+def _calls() -> Check:
+    if sandbox.sandbox_works():
+        return Check("calls", "limited", "system calls are filtered only in a sandbox", "mend the sandbox first")
+    if why_not := sandbox.filter_works():
+        what, _, mend = why_not.rstrip(".").partition("; ")
+        return Check("calls", "limited", what, f"{mend}; until then a trial can use keyrings and its own priorities")
+    return Check("calls", "ok", "what no training needs of the kernel is refused in a trial")
+
+
 def _memory() -> Check:
     found = find_controllers()
     if found.kind == "none":
         what, _, mend = found.why_not.rstrip(".").partition("; ")
-        consequence = "; until then memory is sampled and no memory claim can be proven"
+        consequence = (
+            "; until then memory is sampled, which does not see the kernel's buffers, and no memory claim can be proven"
+        )
         return Check("memory", "limited", what, mend + consequence)
     version = {"cgroup2": "v2", "cgroup1": "v1"}[found.kind]
     return Check("memory", "ok", f"cgroup {version} limits and measures a trial's memory")

@@ -112,6 +112,7 @@ def _children(pid: int) -> Iterable[int]:
 def _files_in_memory(pids: Iterable[int]) -> int:
     """Bytes of memfds that processes hold, and of the file systems in memory that are theirs alone."""
     held: dict[tuple[int, int], int] = {}
+    mounts: dict[int, int] = {}  # the same for every process of a sandbox: one that shows them is enough
     for pid in pids:
         with contextlib.suppress(OSError):
             for entry in os.scandir(f"/proc/{pid}/fd"):
@@ -119,14 +120,14 @@ def _files_in_memory(pids: Iterable[int]) -> int:
                     if os.readlink(entry.path).startswith("/memfd:"):  # noqa: PTH115 - hundreds of times
                         seen = entry.stat()
                         held[seen.st_dev, seen.st_ino] = seen.st_blocks * 512
-        for place in ("/tmp", "/dev/shm"):
+        for place in () if mounts else ("/tmp", "/dev/shm"):
             with contextlib.suppress(OSError):
                 inside = Path(f"/proc/{pid}/root{place}")
                 device = inside.stat().st_dev
                 if device != Path(place).stat().st_dev and _in_memory(pid, place):
                     room = os.statvfs(inside)
-                    held[device, 0] = (room.f_blocks - room.f_bfree) * room.f_frsize
-    return sum(held.values())
+                    mounts[device] = (room.f_blocks - room.f_bfree) * room.f_frsize
+    return sum(held.values()) + sum(mounts.values())
 
 
 def _in_memory(pid: int, place: str) -> bool:

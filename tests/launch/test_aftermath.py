@@ -41,19 +41,22 @@ for n in range(50):
         while True:
             time.sleep(1)
 until = time.monotonic() + float(sys.argv[2])
-while time.monotonic() < until and sum(os.stat(f"/out/{n}").st_size for n in range(50) if os.path.exists(f"/out/{n}")) < size * 50:
+wanted = int(sys.argv[3]) or size * 50
+while time.monotonic() < until and sum(os.stat(f"/out/{n}").st_size for n in range(50) if os.path.exists(f"/out/{n}")) < wanted:
     time.sleep(0.05)
 print("leaving")
 """
 
 
-def burst(folder: Path, size: int, limit: int, patience_s: float = 60.0) -> tuple[RawRun, float]:
-    """(the run, seconds from its end until tree and files were gone)."""
+def burst(
+    folder: Path, size: int, limit: int, patience_s: float = 60.0, waits_for: int = 0
+) -> tuple[RawRun, float]:
+    """(the run, seconds from its end until tree and files were gone); it leaves when `size` or `waits_for` is written."""
     out = folder / "out"
     out.mkdir()
     mark = f"rsi-burst-{os.getpid()}"
     env = {"PATH": "/usr/bin:/bin", "MARK": mark}
-    argv = (PYTHON, "-c", BURST, str(size), str(patience_s))
+    argv = (PYTHON, "-c", BURST, str(size), str(patience_s), str(waits_for))
     run = LocalLauncher().run(LaunchSpec(argv, "/", (Mount(out, "/out", writable=True),), env, patience_s + 30,
                                          memory_limit_bytes=1024 * MIB, scratch_limit_bytes=limit))  # fmt: skip
     # The launcher returns when the tree is gone: what it needed after the last line is the time of its end.
@@ -67,7 +70,7 @@ def burst(folder: Path, size: int, limit: int, patience_s: float = 60.0) -> tupl
 def nothing_is_left(folder: Path, limit: int) -> None:
     free = shutil.disk_usage(folder).free
     too_much = limit < 1024 * MIB
-    run, _ = burst(folder, 3000 * MIB if too_much else 300 * MIB, limit)
+    run, _ = burst(folder, 300 * MIB, limit, waits_for=2**60 if too_much else 0)
     assert (run.killed_for, [line.text for line in run.lines]) == (("disk", []) if too_much else ("", ["leaving"]))
     assert not (folder / "out").exists()
     assert free - shutil.disk_usage(folder).free < 200 * MIB

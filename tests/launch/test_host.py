@@ -1,4 +1,5 @@
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -59,7 +60,7 @@ def test_our_own_work_is_not_foreign():
 def test_the_doctor_looks_at_everything_and_every_fault_has_a_mend(tmp_path):
     checks = {check.name: check for check in doctor.examine(Home(tmp_path / "new" / "home"))}
     assert list(checks) == [
-        *("python", "git", "sandbox", "memory", "allocators", "home"),
+        *("python", "git", "sandbox", "calls", "memory", "allocators", "home"),
         *("disk", "cores", "gpu", "torch", "encoder"),
     ]
     assert all(check.mend for check in checks.values() if check.status != "ok")
@@ -78,6 +79,27 @@ def test_the_doctor_says_what_is_missing(tmp_path, monkeypatch):
         sandbox.sandbox_works.cache_clear()
     assert [checks[name].status for name in ("sandbox", "home", "encoder")] == ["missing"] * 3
     assert "apt install bubblewrap" in checks["sandbox"].mend
+
+
+def test_the_doctor_fails_when_something_is_missing(tmp_path):
+    """Exit code 1 where rsi can't work, 0 where it is only limited."""
+    (tmp_path / "file").write_text("")
+    for home, code in (("home", 0), ("file", 1)):
+        env = {**os.environ, "RSI_HOME": str(tmp_path / home)}
+        done = subprocess.run([sys.executable, "-m", "rsi_tui", "doctor"], capture_output=True, text=True, env=env)
+        lines = done.stdout.splitlines()
+        missing = any(line.startswith("missing") for line in lines)
+        assert done.returncode == (1 if missing else 0), done.stderr
+        assert missing or code == 0
+        assert not done.stderr
+
+
+def test_the_doctor_says_what_a_filter_needs(tmp_path, monkeypatch):
+    monkeypatch.setattr(sandbox, "filter_works", lambda: "a filter is refused (no); use another kernel.")
+    check = {check.name: check for check in doctor.examine(Home(tmp_path))}["calls"]
+    if not sandbox.sandbox_works():
+        assert (check.status, check.what) == ("limited", "a filter is refused (no)")
+        assert "another kernel" in check.mend
 
 
 def test_nothing_heavy_is_imported():
