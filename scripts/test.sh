@@ -1,6 +1,7 @@
 #!/bin/sh
 # Sets up the development environment, then checks style, types, rules of imports and every promise that
-# a test holds. Arguments go to pytest: scripts/test.sh tests/repo -k mirror, or -m slow for long ones.
+# a test holds, two files at a time. Arguments go to pytest, which then runs one test after the other:
+# scripts/test.sh tests/repo -k mirror, or -m slow for long ones, which measure.
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd -P)
@@ -9,4 +10,7 @@ cd "$root"
 .venv/bin/ruff check .
 .venv/bin/mypy
 .venv/bin/lint-imports
+if [ $# = 0 ]; then
+    exec .venv/bin/python -m pytest -n 2 --dist loadfile
+fi
 exec .venv/bin/python -m pytest "$@"

@@ -96,11 +96,15 @@ def _challenge(ctx: Context, everything: bool) -> RedTeamed:
     began = time.monotonic()
     program = Program(ctx.sources(ctx.mirror.base), ctx.contract)
     planted = plant_all(program)
+    reviewed = {attack.name: _review(ctx, program, change) for attack, change in planted}
     able = [pair for pair in planted if pair[0].live and not pair[1].modes]
-    ran = _run(ctx, able if everything else live_set(able))
+    chosen = able if everything else live_set(able)
+    # What a review was expected to see in this program and does not is for the evaluator to catch.
+    missed = [pair for pair in able if pair[0].catcher != "dynamic" and not reviewed[pair[0].name] and pair not in chosen]
+    ran = _run(ctx, [*chosen, *missed])
     cheats = [
         PlantedFacts(
-            name=attack.name, kind="cheat", family=attack.family, does=attack.does, review=_review(ctx, program, change),
+            name=attack.name, kind="cheat", family=attack.family, does=attack.does, review=reviewed[attack.name],
             evaluator=ran.caught.get(attack.name, ()), ran=attack.name in ran.caught,
         )
         for attack, change in planted

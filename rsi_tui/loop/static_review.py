@@ -12,7 +12,7 @@ import io
 import tokenize
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rsi_tui.contract.model import Contract
 from rsi_tui.journal.facts import FindingFacts
@@ -40,14 +40,15 @@ def review_diff(
             (path, "100644" if path in before else "000000", "100644" if path in after else "000000")
             for path in sorted(before.keys() | after.keys()) if before.get(path) != after.get(path)
         ]
-    old, new = parse(before, contract), parse(after, contract)
+    reviewed = _before(before, contract)
+    old, new = reviewed.program, parse(after, contract)
     found = list(paths(before, after, changed, contract))
     for path in new.broken:
         if path not in old.broken:
             text = "The file does not parse, so that it can't be reviewed."
             found.append(FindingFacts(rule="unreadable", severity="warning", path=path, line=1, text=text))
-    for scan in SCANS:
-        known = Counter(s.identity for s in scan(old))
+    for scan, already in zip(SCANS, reviewed.known, strict=True):
+        known = already.copy()
         for suspect in scan(new):
             if known[suspect.identity] > 0:
                 known[suspect.identity] -= 1
@@ -61,6 +62,29 @@ def review_diff(
     order = ("exploit", "scope", "off_direction", "warning")
     unique = sorted(dict.fromkeys(found), key=lambda f: (order.index(f.severity), f.path, f.line, f.rule))
     return tuple(unique[:MOST_FINDINGS])
+
+
+@dataclass(frozen=True)
+class _Before:
+    """What a program holds before it is changed."""
+
+    sources: Mapping[str, str]
+    contract: Contract
+    program: Program
+    known: tuple[Counter[object], ...]
+    """of each scan: how often each suspect occurs"""
+
+
+_last: list[_Before] = []
+
+
+def _before(sources: Mapping[str, str], contract: Contract) -> _Before:
+    """The side of a diff that does not change: many changes of one program are reviewed one after the other."""
+    if not _last or _last[0].contract != contract or _last[0].sources != sources:
+        program = parse(sources, contract)
+        known = tuple(Counter(s.identity for s in scan(program)) for scan in SCANS)
+        _last[:] = [_Before(dict(sources), contract, program, known)]
+    return _last[0]
 
 
 def _without(program: Program, left_out: set[str]) -> Program:

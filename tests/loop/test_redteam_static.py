@@ -48,6 +48,7 @@ def test_review_refuses_what_it_is_said_to_on_the_dense_workload() -> None:
     judge(reviewed(workload("dense_single"), (), without=True), 90)
 
 
+@pytest.mark.slow
 def test_review_refuses_what_it_is_said_to_on_the_experts_workload() -> None:
     judge(reviewed(workload("moe_single"), ANYWHERE, without=True), 50)
 

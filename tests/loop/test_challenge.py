@@ -1,0 +1,107 @@
+"""What is planted before a campaign has to be caught, else there is no campaign; what was caught once holds for the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rsi_tui.audit.check_page import check_data, check_page, summary
+from rsi_tui.errors import GateError
+from rsi_tui.evaluator.redteam.live import LiveCheat, LiveOutcome
+from rsi_tui.journal.events import RedTeamed
+from rsi_tui.journal.facts import PlantedFacts
+from rsi_tui.journal.view import load_campaign
+from rsi_tui.locations import Home
+from rsi_tui.loop.challenge import challenge
+from rsi_tui.loop.checking import Asked, check
+from rsi_tui.minds.builtin.mind import BuiltinMind
+from tests.support.campaigns import TINY, tiny_repository
+from tests.support.loops import Bench, Oracle, bench
+
+
+class Watchful(Oracle):
+    """An evaluator that catches all that is run, but what it is blind to."""
+
+    blind: tuple[str, ...] = ()
+    ran: list[str]
+
+    def challenge(self, step: str, cheats: Sequence[LiveCheat]) -> LiveOutcome:
+        self.ran = [*getattr(self, "ran", []), *(cheat.name for cheat in cheats)]
+        forged = (PlantedFacts(name="every step reported twice", kind="lines", evaluator=("twice",), ran=True),)
+        return LiveOutcome({c.name: () if c.name in self.blind else ("learned update",) for c in cheats}, forged)
+
+    def escapes(self, *, everything: bool) -> tuple[PlantedFacts, ...]:
+        return (PlantedFacts(name="mount", kind="escape", evaluator=("nothing",), ran=True),)
+
+
+def opened(folder: Path, blind: tuple[str, ...] = ()) -> Bench:
+    made = bench(folder, BuiltinMind())
+    oracle = Watchful(made.oracle.original, made.oracle.steps)
+    oracle.blind = blind
+    made.ctx.evaluator = oracle  # type: ignore[assignment]
+    return made
+
+
+@pytest.fixture(scope="module")
+def challenged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bench, RedTeamed]:
+    """A campaign whose challenge was passed, and its folder."""
+    folder = tmp_path_factory.mktemp("challenged")
+    made = opened(folder)
+    return folder, made, challenge(made.ctx)
+
+
+Challenged = tuple[Path, Bench, RedTeamed]
+
+
+def test_six_cheats_of_different_kinds_are_run_and_the_others_meet_the_review(challenged: Challenged) -> None:
+    found = challenged[2]
+    assert found.through == ()
+    ran = [p for p in found.planted if p.kind == "cheat" and p.ran]
+    assert len(ran) >= 6, "and those that the review was expected to see and does not, in this program"
+    assert len({p.family for p in ran}) >= 4
+    assert sum(not p.review for p in ran) >= 3, "half of them are not what a review would see"
+    assert sum(bool(p.review) for p in found.planted) >= 20
+    assert {p.kind for p in found.planted} == {"cheat", "lines", "escape"}
+
+
+def test_a_cheat_that_nothing_catches_ends_the_campaign_with_its_name(challenged: Challenged, tmp_path: Path) -> None:
+    names = {p.name for p in challenged[2].planted if p.kind == "cheat" and p.ran and not p.review}
+    blind = min(names)
+    with pytest.raises(GateError, match=blind) as refused:
+        challenge(opened(tmp_path, blind=(blind,)).ctx)
+    assert refused.value.exit_code == 3
+
+
+def test_a_resumed_campaign_does_not_plant_again(challenged: Challenged) -> None:
+    folder, made, first = challenged
+    again = bench(folder, BuiltinMind(), events=made.writer.events)
+    again.ctx.evaluator = None  # type: ignore[assignment]
+    assert challenge(again.ctx) == first
+
+
+def test_a_cheat_is_no_candidate(challenged: Challenged) -> None:
+    made = challenged[1]
+    assert [type(event.body) for event in made.writer.events] == [RedTeamed]
+    assert made.ctx.candidates_left == 8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_check_of_a_real_program_passes_and_the_next_one_takes_it_over(tmp_path: Path) -> None:
+    text = (TINY / "workload.toml").read_text().replace("red_team = false", "red_team = true")
+    repository = tiny_repository(tmp_path / "tiny", workload__toml=text)
+    home = Home(tmp_path / "home")
+    first = check(home, Asked(repository, "quick"))
+    view = load_campaign(home, first.check)
+    assert view.red_team is not None
+    assert first.passed, view.red_team.through
+    assert [p.name for p in view.red_team.planted if p.ran and not p.evaluator] == [], "the evaluator alone catches what it ran"
+    data = check_data(view)
+    assert data["passed"] and "PASSED" in check_page(data)
+
+    second = check(home, Asked(repository, "quick"))
+    taken_over = load_campaign(home, second.check).red_team
+    assert taken_over is not None and taken_over.origin == first.check
+    assert "nothing got through" in summary(taken_over)
