@@ -71,7 +71,7 @@ class _Before:
     sources: Mapping[str, str]
     contract: Contract
     program: Program
-    known: tuple[Counter[object], ...]
+    known: tuple[Counter[tuple[str, str, str]], ...]
     """of each scan: how often each suspect occurs"""
 
 
