@@ -2,13 +2,15 @@
 
 One block: initial weights, an honest run, the bf16 twin where it is used, then one run of each cheat, judged by the code
 that judges candidates. A cheat is caught when its run ends without a result, breaks an invariant, shows lines that no
-honest run shows, or is no faster in total wall time. Sizes of small gains are not judged: one run can't.
+honest run shows, is no faster in total wall time, or is no faster than noise makes a run: there is nothing in it
+that could be adopted. How large a gain is, one run can't say.
 
 Not covered: what only shows over many runs or from saved states; the plan of a verification adds those.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +38,9 @@ from rsi_tui.evaluator.trial import TrialResult, remove_tree
 from rsi_tui.journal.facts import Arm, CandidateFacts, InvariantFacts, PlantedFacts, TrialFacts
 from rsi_tui.launch.spec import Line, Mount
 
+NO_GAIN = "steps are no faster than noise makes them"
+BEYOND_NOISE = 3.0
+"""pair scales that a single run must be faster by, to be taken for faster at all"""
 _FORGE = Path(__file__).with_name("forge_checkpoints.py")
 _INITIAL, _FINAL, _OUT = "/rsi/initial", "/rsi/final", "/rsi/forged"
 
@@ -71,7 +76,7 @@ def run_live(lab: Lab, step: str, cheats: Sequence[LiveCheat]) -> LiveOutcome:
     honest = next(facts for facts in outcome.setup if facts.arm == "warmup")
     by_candidate = {facts.candidate: facts for facts in outcome.timed}
     caught = {
-        cheat.name: _caught(honest, facts, outcome.invariants.get(facts.id, ()))
+        cheat.name: _caught(honest, facts, outcome.invariants.get(facts.id, ()), lab.pair_scale)
         for cheat in cheats
         if (facts := by_candidate.get(cheat.candidate.id)) is not None
     }
@@ -79,7 +84,9 @@ def run_live(lab: Lab, step: str, cheats: Sequence[LiveCheat]) -> LiveOutcome:
     return LiveOutcome(caught, tuple(PlantedFacts.model_validate(entry) for entry in forged["forged"]))
 
 
-def _caught(honest: TrialFacts, ours: TrialFacts, invariants: Sequence[InvariantFacts]) -> tuple[str, ...]:
+def _caught(
+    honest: TrialFacts, ours: TrialFacts, invariants: Sequence[InvariantFacts], pair_scale: float
+) -> tuple[str, ...]:
     if ours.outcome != "ok":
         return (f"the run ended as {ours.outcome}: {no_time(ours)}",)
     broken = tuple(f"{fact.name} ({fact.how})" for fact in invariants if fact.status == "broken")
@@ -87,7 +94,10 @@ def _caught(honest: TrialFacts, ours: TrialFacts, invariants: Sequence[Invariant
         return broken
     if ours.score_s is None or honest.score_s is None:
         return (no_time(ours),)
-    return tuple(filter(None, (total_wall_holds([honest], [ours]),)))
+    if why_not := total_wall_holds([honest], [ours]):
+        return (why_not,)
+    gain = math.log(honest.score_s / ours.score_s)
+    return (NO_GAIN,) if gain < BEYOND_NOISE * pair_scale else ()
 
 
 def _forged(step: str) -> str:
