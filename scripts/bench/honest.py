@@ -2,8 +2,8 @@
 
     scripts/bench/honest.py [--quick] [--json] [--patches N] [--home DIR]
 
-The bundled dense workload, its runs as short as in a quick campaign and the rules those of a full one: 20
-A/A pairs, screening batches, each promoted candidate verified alone. None may be adopted, none may be
+The bundled dense workload, its runs even shorter than in a quick campaign and the rules those of a full one: A/A
+pairs, screening batches, each promoted candidate verified alone. None may be adopted, none may be
 found `invalid`: the bands must let every harmless change through. Takes about 25 minutes on an idle
 machine; with --home it goes on where an interrupted one ended. --quick sends eight patches and stays
 near five minutes, since calibration alone takes three. How exact the bands are for honest
@@ -46,13 +46,14 @@ from scripts.bench.no_ops import NoOp, no_ops
 WORKLOAD = Path(__file__).resolve().parents[2] / "workloads" / "dense_single"
 PRESET = """
 [preset.short.objective]
-steps = [10, 16]
-warmup = 3
+steps = [6, 9]
+warmup = 2
 
 [preset.short.proof]
-aa_pairs = 20
+aa_pairs = 12
 canaries = false
 leave_one_out = false
+red_team = false
 max_candidates = 60
 """
 """full rules on short runs"""
