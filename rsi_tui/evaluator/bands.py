@@ -11,6 +11,11 @@ mean over tensors, and along the weights (weight decay, smoothing) in the worst 
 counts as off only if it is off both against the incumbent and against the twin, since either may
 carry a rounding bias of its own that an honest candidate need not share.
 
+Which experts of a Mixture-of-Experts model rounding reaches is a matter of luck: a token whose two best experts lie
+close goes elsewhere, and the experts concerned, a few of hundreds, learn several times as much of something else as
+they would by rounding alone. So tensors of experts, known by two or more numbers in their names, are measured by
+what the twin did to the worst of them, by kind of matrix.
+
 Masked are tensors whose update harmless perturbations change far more than any other's: they carry no
 information (a key bias of softmax attention learns only rounding noise). Of a masked tensor only the
 size of its difference is bounded. Figures and margins: scripts/bench/bands.py.
@@ -22,6 +27,7 @@ no direction named here.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
@@ -56,6 +62,8 @@ MASKED_CAP = 0.05
 MASKED_SIZE = 3.0
 """Size an element of a masked tensor's difference, in units of the largest update an element of any other."""
 COARSE_CAP = 0.5
+_NUMBER = re.compile(r"(?:(?<=\.)|^)\d+(?=\.|$)")
+"""a number that is a part of a name by itself, as in layers.2.experts.5.w1"""
 
 LAYOUT, COUNTERS, STORED = "parameters and layout", "number of updates", "stored precision"
 TOTAL, TENSOR, ROW = "learned update, all tensors", "learned update, worst tensor", "learned update, worst row"
@@ -291,21 +299,20 @@ def _bf16(
     kind: Kind, report: UpdateReport, twin: UpdateReport | None, bands: dict[str, BandFacts], masked: frozenset[str]
 ) -> tuple[InvariantFacts, ...]:
     rows = [row for row in report.rows if row.name not in masked]
-    twins = {row.name: row for row in twin.rows} if twin else {}
+    twins = {row.name: row for row in twin.rows if row.name not in masked} if twin else {}
     factors, names = kind.factors, kind.names
-    total, tensor = bands["bf16 total"].scale, bands["bf16 tensor"].scale
-    scale = {row.name: max(tensor.get(row.name, 0.0), twins[row.name].error if row.name in twins else 0.0) for row in rows}
+    total = bands["bf16 total"].scale
+    scale = _unit(bands["bf16 tensor"].scale, {name: row.error for name, row in twins.items()})
     whole = max(total.get("", 0.0), _errors(twin, masked)["total"] if twin else 0.0)
     error = _errors(report, masked)["total"]
     how = f"relative error under bf16: {factors['total']:g} x the bf16 twin's"
     facts = [
         _fact(names["total"], error, factors["total"] * whole, how),
-        _in_units(kind, "tensor", ((row.name, row.error, scale[row.name]) for row in rows)),
+        _in_units(kind, "tensor", ((row.name, row.error, scale.get(row.name, 0.0)) for row in rows)),
     ]
     if "bf16 row" in bands:
-        known = bands["bf16 row"].scale
-        beside = {name: row.row_error for name, row in twins.items()}
-        in_rows = ((r.name, r.row_error, max(known.get(r.name, 0.0), beside.get(r.name, 0.0))) for r in rows)
+        in_row = _unit(bands["bf16 row"].scale, {name: row.row_error for name, row in twins.items()})
+        in_rows = ((row.name, row.row_error, in_row.get(row.name, 0.0)) for row in rows)
         facts.append(_in_units(kind, "row", in_rows))
     if report.moments and "bf16 moments" in bands:
         calibrated = bands["bf16 moments"].scale
@@ -314,6 +321,20 @@ def _bf16(
         facts.append(_in_units(kind, "moments", units))
     facts.append(_size(names["size"], rows, twins))
     return (*facts, _weights(kind, rows, twins, scale)) if "weights" in names else tuple(facts)
+
+
+def _unit(calibrated: Mapping[str, float], beside: Mapping[str, float]) -> dict[str, float]:
+    """What the twin moved in each tensor, at the calibration or in this block; experts by the worst of their peers."""
+    unit: dict[str, float] = {}
+    for name in (*calibrated, *beside):
+        kin = peers(name)
+        unit[kin] = max(unit.get(kin, 0.0), calibrated.get(name, 0.0), beside.get(name, 0.0))
+    return {name: unit[peers(name)] for name in (*calibrated, *beside)}
+
+
+def peers(name: str) -> str:
+    """A name that experts of the same kind of matrix share, of all layers; the name itself for any other tensor."""
+    return _NUMBER.sub("*", name) if len(_NUMBER.findall(name)) > 1 else name
 
 
 def _in_units(kind: Kind, key: str, values: Iterable[tuple[str, float, float]]) -> InvariantFacts:
@@ -350,7 +371,7 @@ def _weights(
     for row in rows:
         if row.weight_norm <= 0.0:
             continue
-        size = max(row.difference_norm, scale[row.name] * row.update_norm)
+        size = max(row.difference_norm, scale.get(row.name, 0.0) * row.update_norm)
         noise = size / (row.weight_norm * math.sqrt(max(1, row.numel)))
         beside = twins[row.name].along_weights if row.name in twins else 0.0
         z = min(abs(row.along_weights), abs(row.along_weights - beside)) / noise if noise > 0 else 0.0

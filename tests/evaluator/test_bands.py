@@ -232,3 +232,52 @@ def test_nothing_in_a_fact_is_infinite_or_nan() -> None:
 def test_bands_survive_the_journal() -> None:
     for band in CALIBRATED:
         assert BandFacts.model_validate_json(band.model_dump_json()) == band
+
+
+# --- experts ------------------------------------------------------------------------------------
+
+EXPERTS = {f"blocks.{n % 12}.mlp.weight": f"layers.{n % 4}.experts.{n // 4}.w1.weight" for n in range(12)}
+
+
+def of_experts(report: UpdateReport, *sent_elsewhere: str) -> UpdateReport:
+    """The report with experts in place of the mlps; a token that went elsewhere moves what it reached six times as far."""
+
+    def name_and_size(name: str, row: TensorUpdate) -> dict[str, object]:
+        known = EXPERTS.get(name)
+        if known is None:
+            return {}
+        times = 6.0 if known in sent_elsewhere else 1.0
+        return {
+            "name": known, "error": row.error * times, "row_error": row.row_error * times,
+            "difference_norm": row.difference_norm * times,
+        }  # fmt: skip
+
+    return with_rows(report, name_and_size)  # type: ignore[arg-type]
+
+
+def of_experts_broken(candidate: UpdateReport) -> set[str]:
+    twin = of_experts(scattered(1e-2, 3), "layers.1.experts.0.w1.weight")
+    calibrated = calibrate([of_experts(report) for report in HARMLESS], [of_experts(scattered(1e-2, 4))], BF16)
+    return {fact.name for fact in judge(candidate, calibrated, BF16, twin=twin) if fact.status == "broken"}
+
+
+def test_a_token_that_rounding_sends_to_another_expert_than_the_twins_is_no_cheat() -> None:
+    assert of_experts_broken(of_experts(scattered(1e-2, 7, share_of=TWIN), "layers.3.experts.2.w1.weight")) == set()
+
+
+def test_an_expert_that_learns_nothing_is_caught_whatever_its_peers_do() -> None:
+    candidate = with_rows(of_experts(scattered(1e-2, 7, share_of=TWIN)), frozen("layers.3.experts.2.w1.weight"))
+    assert bands.TENSOR in of_experts_broken(candidate)
+
+
+@pytest.mark.parametrize(
+    ("name", "shared"),
+    [
+        ("layers.3.moe.experts.16.w1.weight", "layers.*.moe.experts.*.w1.weight"),
+        ("0.experts.5", "*.experts.*"),
+        ("blocks.3.attn.w1.weight", "blocks.3.attn.w1.weight"),
+        ("head.weight", "head.weight"),
+    ],
+)
+def test_only_tensors_with_two_numbers_have_peers(name: str, shared: str) -> None:
+    assert bands.peers(name) == shared
