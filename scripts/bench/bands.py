@@ -231,6 +231,7 @@ def main() -> int:
     notes = [f"wrong: {', '.join(wrong)}"] if wrong else []
     if args.quick:
         notes.append("--quick left out most variants and the second seed")
+    notes.append("What does nothing in so short a run, such as tokens of low loss left out, is caught from saved states: one_step.py.")
     if not has_bf16_units():
         notes.append(EMULATED)
     command = f"scripts/bench/bands.py --workload {args.workload} --steps {args.steps}{' --quick' if args.quick else ''}"

@@ -2,7 +2,7 @@
 
     scripts/bench/honest.py [--quick] [--json] [--patches N] [--home DIR]
 
-The bundled dense workload, its runs even shorter than in a quick campaign and the rules those of a full one: A/A
+The bundled dense workload, its runs on one core and even shorter than in a quick campaign, the rules those of a full one: A/A
 pairs, screening batches, each promoted candidate verified alone. None may be adopted, none may be
 found `invalid`: the bands must let every harmless change through. Takes about 25 minutes on an idle
 machine; with --home it goes on where an interrupted one ended. --quick sends eight patches and stays
@@ -45,6 +45,9 @@ from scripts.bench.no_ops import NoOp, no_ops
 
 WORKLOAD = Path(__file__).resolve().parents[2] / "workloads" / "dense_single"
 PRESET = """
+[preset.short.launch]
+threads = 1
+
 [preset.short.objective]
 steps = [6, 9]
 warmup = 2
