@@ -8,72 +8,30 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 
-from rsi_tui.evaluator.redteam.escape_watch import marked
+from rsi_tui.evaluator.redteam.wild import wild_trial
 from rsi_tui.launch.cost import sandbox_cost
 from rsi_tui.launch.folders import measure, remove_tree
 from rsi_tui.launch.local import LocalLauncher
-from rsi_tui.launch.spec import LaunchSpec, Mount, RawRun
+from rsi_tui.launch.spec import LaunchSpec
 
 from .conftest import needs_sandbox
 
 pytestmark = needs_sandbox
 PYTHON = "/usr/bin/python3"
 MIB = 2**20
-BURST = """
-import os, signal, sys, time
-size = int(sys.argv[1]) // 50
-for n in range(50):
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork():
-            os._exit(0)
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
-        block = bytearray(2**20)
-        with open(f"/out/{n}", "wb", buffering=0) as file:
-            for _ in range(size // 2**20):
-                file.write(block)
-        while True:
-            time.sleep(1)
-until = time.monotonic() + float(sys.argv[2])
-wanted = int(sys.argv[3]) or size * 50
-while time.monotonic() < until and sum(os.stat(f"/out/{n}").st_size for n in range(50) if os.path.exists(f"/out/{n}")) < wanted:
-    time.sleep(0.05)
-print("leaving")
-"""
-
-
-def burst(
-    folder: Path, size: int, limit: int, patience_s: float = 60.0, waits_for: int = 0
-) -> tuple[RawRun, float]:
-    """(the run, seconds from its end until tree and files were gone); it leaves when `size` or `waits_for` is written."""
-    out = folder / "out"
-    out.mkdir()
-    mark = f"rsi-burst-{os.getpid()}"
-    env = {"PATH": "/usr/bin:/bin", "MARK": mark}
-    argv = (PYTHON, "-c", BURST, str(size), str(patience_s), str(waits_for))
-    run = LocalLauncher().run(LaunchSpec(argv, "/", (Mount(out, "/out", writable=True),), env, patience_s + 30,
-                                         memory_limit_bytes=1024 * MIB, scratch_limit_bytes=limit))  # fmt: skip
-    # The launcher returns when the tree is gone: what it needed after the last line is the time of its end.
-    assert marked(mark) == []
-    after = time.monotonic()
-    remove_tree(out)
-    ended = run.lines[-1].at_s if run.lines else run.wall_s
-    return run, run.wall_s - ended + time.monotonic() - after
 
 
 def nothing_is_left(folder: Path, limit: int) -> None:
-    free = shutil.disk_usage(folder).free
     too_much = limit < 1024 * MIB
-    run, _ = burst(folder, 300 * MIB, limit, waits_for=2**60 if too_much else 0)
-    assert (run.killed_for, [line.text for line in run.lines]) == (("disk", []) if too_much else ("", ["leaving"]))
-    assert not (folder / "out").exists()
-    assert free - shutil.disk_usage(folder).free < 200 * MIB
+    found = wild_trial(folder, 300 * MIB, limit, 60.0, leaves=not too_much)
+    said = [line.text for line in found.run.lines]
+    assert (found.run.killed_for, said) == (("disk", []) if too_much else ("", ["leaving"]))
+    assert found.processes_left == 0
+    assert found.disk_left_bytes < 200 * MIB
     after = LocalLauncher().run(LaunchSpec(("/bin/sh", "-c", "ls /tmp /dev/shm | wc -l; echo fine"), "/", (), {"PATH": "/usr/bin:/bin"}, 20.0))
     assert (after.exit_code, after.lines[-1].text) == (0, "fine")
     assert not list(Path("/sys/fs/cgroup").glob(f"**/rsi-{os.getpid()}-*"))
@@ -91,15 +49,10 @@ def test_nothing_of_a_wild_trial_is_left(limit):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.disk_usage("/tmp").free < 30 * 2**30, reason="needs 30 GiB of disk")
 def test_ten_gigabytes_are_gone_within_three_seconds():
-    folder = Path(tempfile.mkdtemp(prefix="rsi-burst-"))
-    try:
-        free = shutil.disk_usage(folder).free
-        run, gone_s = burst(folder, 10_000 * MIB, 20 * 2**30, 150.0)
-        assert run.killed_for == ""
-        assert gone_s < 3.0
-        assert free - shutil.disk_usage(folder).free < 2**30
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    found = wild_trial(Path(tempfile.gettempdir()), 10_000 * MIB)
+    assert found.run.killed_for == ""
+    assert found.gone_s < 3.0
+    assert found.disk_left_bytes < 2**30
 
 
 ORDINARY = """
