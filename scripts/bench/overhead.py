@@ -5,7 +5,7 @@ unchanged program against itself on the bundled dense workload, through the real
 Beyond the time from the first trial's start to the last block's end lie the runs themselves and the hidden
 validation, which is counted apart; all else is the evaluator's: copying trees, building sandboxes, comparing
 checkpoints, writing the journal. Measured once with the short runs of the quick preset and once with those of
-the full one. `--quick` takes the quick preset and three A/A pairs alone.
+the full one. With `--journal`, the same over the blocks of campaigns that were run before. `--quick` takes the quick preset and three A/A pairs alone.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from rsi_tui.journal.chain import read_events
-from rsi_tui.journal.events import BlockClosed
+from rsi_tui.journal.events import BlockClosed, BlockOpened
 from rsi_tui.journal.view import CampaignView
 from rsi_tui.locations import Home
 from rsi_tui.loop.setup import Request, open_campaign
@@ -73,10 +74,22 @@ def measure(preset: str, pairs: int) -> Cost:
         return Cost(CampaignView().feed_all(events), elapsed, validation)
 
 
+def recorded(journal: Path) -> tuple[str, Cost]:
+    """(preset, cost) of a campaign that was run before, over its blocks: what lies between them is search, not evaluation."""
+    events = read_events(journal)
+    view = CampaignView().feed_all(events)
+    opened = {event.body.block: event.at for event in events if isinstance(event.body, BlockOpened)}
+    closed = [(event.body, event.at) for event in events if isinstance(event.body, BlockClosed)]
+    spans = (datetime.fromisoformat(at) - datetime.fromisoformat(opened[body.block]) for body, at in closed)
+    elapsed = sum(span.total_seconds() for span in spans) + sum(t.wall_s for t in view.trials.values() if not t.block)
+    assert view.created is not None
+    return view.created.preset, Cost(view, elapsed, sum(body.validation_s for body, _ in closed))
+
+
 def figures_of(preset: str, cost: Cost) -> list[Figure]:
     own = [trial.engine_s for trial in cost.view.trials.values() if trial.outcome == "ok"]
     compares = [trial.compare_s for trial in cost.view.trials.values() if trial.compare_s > 0]
-    worst, middle, most = max(own), statistics.median(own), SHARES[preset]
+    worst, middle, most = max(own), statistics.median(own), SHARES.get(preset, SHARES["full"])
     return [
         Figure(f"{preset}: the evaluator's cost beyond the runs", cost.share, "of runs", f"< {most}", cost.share < most),
         Figure(f"{preset}: engine time a trial, median", middle, "s", f"< {TARGET_S}", middle < TARGET_S),
@@ -91,7 +104,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--journal", type=Path, nargs="+", help="journals of campaigns that were run, in place of new runs")
     args = parser.parse_args()
+    if args.journal:
+        figures = [figure for path in args.journal for figure in figures_of(*recorded(path))]
+        return show("overhead", figures, args.json, command="scripts/bench/overhead.py --journal JOURNAL...")
     figures = figures_of("quick", measure("quick", 3 if args.quick else 8))
     if not args.quick:
         figures += figures_of("full", measure("full", 4))
