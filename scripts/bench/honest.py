@@ -85,12 +85,11 @@ class Scripted(BuiltinMind):
         return HypothesisAnswer(
             parent="original", statement=f"Patch {number}, {self.patches[number].name}, makes a step 5 % faster.",
             techniques=(), knobs={}, predicted_time=-0.05, predicted_memory=0.0, refuted_by="no effect in screening",
-            evidence=(str(number),),
+            evidence=(),
         )  # fmt: skip
 
     def execute(self, brief: ExecutorBrief) -> ChangeAnswer:
-        patch = self.patches[int(brief.hypothesis.evidence[0])]
-        return ChangeAnswer(sources=patch.files)
+        return ChangeAnswer(sources=self.patches[brief.hypothesis.round - 1].files)
 
 
 def repository(folder: Path) -> Path:
