@@ -89,7 +89,8 @@ class Scripted(BuiltinMind):
         )  # fmt: skip
 
     def execute(self, brief: ExecutorBrief) -> ChangeAnswer:
-        return ChangeAnswer(sources=self.patches[brief.hypothesis.round - 1].files)
+        number = int(brief.hypothesis.statement.split(",")[0].removeprefix("Patch "))
+        return ChangeAnswer(sources=self.patches[number].files)
 
 
 def repository(folder: Path) -> Path:
