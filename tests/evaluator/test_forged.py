@@ -76,7 +76,7 @@ def checkpoint(seed: int) -> dict[str, object]:
 def comparer() -> Iterator[UpdateComparer]:
     worker = Path(compare.__file__).with_name("compare_worker.py")
 
-    def start() -> "subprocess.Popen[bytes]":
+    def start() -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-P", str(worker)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     with UpdateComparer(start, "model") as opened:
