@@ -84,6 +84,10 @@ class Judged:
         return bool(self.broken) == self.variant.cheat
 
 
+class ProgramFailed(Exception):
+    """A variant did not run to its end."""
+
+
 def margin(fact: InvariantFacts) -> float:
     """Value in units of the limit; infinite for what has no scale and is broken."""
     if fact.value is None or not fact.limit or fact.name == "number of updates":
@@ -127,7 +131,7 @@ class Bench:
         process.start()
         process.join()
         if process.exitcode != 0:
-            raise SystemExit(f"{variant.name} ended with exit code {process.exitcode}")
+            raise ProgramFailed(f"{variant.name} ended with exit code {process.exitcode}")
         return out / "final.pt"
 
     def references(self, seed: int, steps: int) -> None:

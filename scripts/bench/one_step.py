@@ -28,9 +28,9 @@ from rsi_tui.evaluator import compare
 from rsi_tui.evaluator.compare import UpdateComparer, UpdateReport
 from rsi_tui.evaluator.one_step import UPDATES
 from rsi_tui.evaluator.step_bands import calibrate_steps, judge_step
-from rsi_tui.journal.facts import BandFacts
+from rsi_tui.journal.facts import BandFacts, InvariantFacts
 from scripts.bench import moe_variants, variants
-from scripts.bench.bands import PLAIN, SUITES, Bench, Judged, Suite, contract_with, figures, line, margin
+from scripts.bench.bands import PLAIN, SUITES, Bench, Judged, ProgramFailed, Suite, contract_with, figures, line, margin
 from scripts.bench.bf16_products import EMULATED, has_bf16_units
 from scripts.bench.common import show
 from scripts.bench.variants import Variant
@@ -123,7 +123,14 @@ def measure(bench: Steps, name: str, lengths: list[int], seed: int, quick: bool)
 
 def judge_variant(bench: Steps, variant: Variant, bands: tuple[BandFacts, ...]) -> Iterator[Judged]:
     """The variant under each contract it belongs to."""
-    report = bench.stepped(variant)
+    try:
+        report = bench.stepped(variant)
+    except ProgramFailed as failure:
+        # A campaign's check from a saved state ends as failed: it is not adopted.
+        fact = InvariantFacts(name="starts from a saved state", status="broken", value=None, limit=None, how=str(failure))
+        for precision in ("bf16",) if "bf16" in variant.flags else ("fp32", "bf16"):
+            yield Judged(variant, precision, bench.seed, None, (fact,), fact)
+        return
     for precision in ("bf16",) if "bf16" in variant.flags else ("fp32", "bf16"):
         contract = contract_with(bench.suite.workload, precision)
         twin = bench.twin if precision == "bf16" else None

@@ -15,6 +15,7 @@ from rsi_tui.journal.facts import FindingFacts
 from rsi_tui.loop.static_review import blind, review_diff
 from rsi_tui.techniques.base import Situation
 from rsi_tui.techniques.registry import all_techniques, applicable
+from scripts.bench.no_ops import no_ops
 
 from .review_programs import MODULES, TRAINER
 
@@ -463,3 +464,45 @@ def test_every_technique_that_changes_the_tiny_workload_passes() -> None:
     for technique, change, _ in applicable(Situation(before, contract, None, contract.defaults)):
         found = review_diff(before, {**before, **change.sources}, None, contract)
         assert not [f for f in found if f.severity in ("exploit", "scope")], (technique.id, found)
+
+
+# --- the same written otherwise -----------------------------------------------------------------
+
+RATE = "learning_rate = 0.001\nbetas = (0.9, 0.95)\n\ndef get_lr(it):\n    if it < 100:\n        return learning_rate * it / 100\n    return learning_rate\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("0.001", "0.001 * 1.0"),
+        ("0.001", "1 / 1000"),
+        ("(0.9, 0.95)", "tuple([0.9, 0.95])"),
+        ("(0.9, 0.95)", "(1 - 0.1, 0.95)"),
+        ("it < 100", "100 > it"),
+        ("it / 100", "it / (10 * 10)"),
+    ],
+)
+def test_a_setting_written_otherwise_is_the_same_setting(old: str, new: str) -> None:
+    assert RATE.count(old) == 1
+    assert review_diff({"train.py": RATE}, {"train.py": RATE.replace(old, new)}, None, contract()) == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("0.001", "0.001 * 1.02"), ("(0.9, 0.95)", "tuple([0.9, 0.96])"), ("it < 100", "it > 100"), ("it / 100", "it / (10 * 11)")],
+)
+def test_arithmetic_does_not_hide_another_setting(old: str, new: str) -> None:
+    found = review_diff({"train.py": RATE}, {"train.py": RATE.replace(old, new)}, None, contract())
+    assert {f.severity for f in found} == {"exploit"}
+
+
+def test_no_change_without_effect_of_the_bench_is_refused() -> None:
+    sources = {path.name: path.read_text() for path in WORKLOAD.glob("*.py")}
+    editable = {name: sources[name] for name in ("train.py", "model.py")}
+    refused = [
+        (change.name, finding.text)
+        for change in no_ops(sources, 60)
+        for finding in review_diff(editable, {**editable, **change.files}, None, load_contract(WORKLOAD, "quick"))
+        if finding.severity in ("exploit", "scope")
+    ]
+    assert refused == []

@@ -18,6 +18,7 @@ from rsi_tui.loop.review_rules.source import (
     Severity,
     Source,
     Suspect,
+    canonical,
     is_optimizer,
     last,
     names_in,
@@ -300,8 +301,10 @@ def schedules(before: Program, after: Program) -> Iterator[Suspect]:
     old = {f.name: (s, f) for s, f in before.functions if _is_schedule(f.name)}
     for source, function in after.functions:
         if function.name in old:
-            _, known = old[function.name]
-            if numbers_in(function) != numbers_in(known) or _operators(function) != _operators(known):
+            earlier, known = old[function.name]
+            turned = _comparisons(source, function) != _comparisons(earlier, known)
+            function_now, known_now = canonical(function), canonical(known)
+            if turned or numbers_in(function_now) != numbers_in(known_now) or _operators(function_now) != _operators(known_now):
                 yield suspect(source, function, "schedule", "exploit", f"It changes {function.name}.", function.name)
     rates = {s.shape(v) for s, v in _rates(before)}
     for source, value in _rates(after):
@@ -312,6 +315,11 @@ def schedules(before: Program, after: Program) -> Iterator[Suspect]:
 
 def _is_schedule(name: str) -> bool:
     return re.search(r"(?:^|_)lr(?:_|$)|learning_rate|schedule|warmup|cosine", name) is not None
+
+
+def _comparisons(source: Source, node: ast.AST) -> Counter[str]:
+    """Comparisons with their sides in order: `100 < it` is not `it < 100`."""
+    return Counter(source.shape(n) for n in ast.walk(node) if isinstance(n, ast.Compare))
 
 
 def _operators(node: ast.AST) -> Counter[str]:

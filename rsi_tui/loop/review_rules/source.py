@@ -10,11 +10,13 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
+import math
+import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 from rsi_tui.contract.model import Contract
 
@@ -103,8 +105,8 @@ class Source:
         return name if isinstance(root, (ast.Call, ast.Subscript)) and "()" not in name and "[" not in name else ""
 
     def shape(self, node: ast.AST) -> str:
-        """The code with local names blanked and imported ones spelled out."""
-        blank = _Blank(self.aliases).visit(copy.deepcopy(node))
+        """The code with local names blanked, imported ones spelled out, and what says the same written the same."""
+        blank = _Blank(self.aliases).visit(canonical(node))
         return ast.unparse(ast.fix_missing_locations(blank))
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -307,6 +309,56 @@ def _strip_docstrings(tree: ast.Module) -> None:
                 body[:] = kept
             else:
                 body[:] = [ast.copy_location(ast.Pass(), body[0])]
+
+
+def canonical(node: ast.AST) -> ast.AST:
+    """A copy in which numbers are computed as far as they are constant, `a > b` is `b < a`, and tuple([a, b]) is (a, b)."""
+    return _Canonical().visit(copy.deepcopy(node))  # type: ignore[no-any-return]
+
+
+class _Canonical(ast.NodeTransformer):
+    _COMPUTED: ClassVar[Mapping[type[ast.operator], Callable[[float, float], float]]] = {
+        ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+        ast.FloorDiv: operator.floordiv, ast.Pow: math.pow,
+    }  # fmt: skip
+    _TURNED: ClassVar[Mapping[type[ast.cmpop], type[ast.cmpop]]] = {ast.Gt: ast.Lt, ast.GtE: ast.LtE}
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        compute = self._COMPUTED.get(type(node.op))
+        left, right = _number(node.left), _number(node.right)
+        if compute is None or left is None or right is None:
+            return node
+        try:
+            value = compute(left, right)
+        except (ArithmeticError, ValueError):
+            return node
+        return ast.copy_location(ast.Constant(value), node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        if len(node.ops) == 1 and (turned := self._TURNED.get(type(node.ops[0]))) is not None:
+            return ast.copy_location(ast.Compare(node.comparators[0], [turned()], [node.left]), node)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        match node:
+            case ast.Call(func=ast.Name(id="tuple"), args=[ast.List(elts=elts) | ast.Tuple(elts=elts)], keywords=[]):
+                return ast.copy_location(ast.Tuple(elts, ast.Load()), node)
+            case ast.Call(func=ast.Name(id="list"), args=[ast.List(elts=elts) | ast.Tuple(elts=elts)], keywords=[]):
+                return ast.copy_location(ast.List(elts, ast.Load()), node)
+        return node
+
+
+def _number(node: ast.AST) -> float | None:
+    """The value of a constant number, with its sign."""
+    match node:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)) if not isinstance(value, bool):
+            return -value
+    return None
 
 
 class _Blank(ast.NodeTransformer):
