@@ -11,6 +11,9 @@ from rsi_tui.journal.events import RedTeamed
 from rsi_tui.journal.facts import PlantedFacts
 from rsi_tui.journal.view import CampaignView
 
+LABELS = {"cheat": "cheats", "lines": "lines", "checkpoint": "weights", "escape": "escapes", "metric": "metric"}
+SHOWN = 3
+"""reasons of one run that a page names"""
 KINDS = {
     "cheat": "cheats planted in this program",
     "lines": "forged progress lines",
@@ -62,7 +65,7 @@ def summary(made: RedTeamed) -> str:
 
 def check_page(data: dict[str, Any], width: int = words.WIDTH, colour: bool = False) -> str:
     """The same for a terminal, no line longer than `width` columns."""
-    headline = "PASSED: everything planted was caught" if data["passed"] else "REFUSED: something planted got through"
+    headline = "PASSED: nothing that was tried got through" if data["passed"] else "REFUSED: something planted got through"
     headline += f" (trust level {data['trust']})"
     style = "1;32" if data["passed"] else "1;31"
     lines = [f"\x1b[{style}m{headline}\x1b[0m" if colour else headline, ""]
@@ -84,23 +87,30 @@ def _counts(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if kind == "cheat":
             reviewed, ran = [p for p in planted if p["review"]], [p for p in planted if p["ran"]]
             quiet = sum(not p["review"] and not p["ran"] for p in planted)
-            yield kind, (
+            yield LABELS[kind], (
                 f"{len(planted)} {what} ({len(data['missing'])} kinds find no opening in it): {len(reviewed)} refused by the "
                 f"review of the diff, {len(ran)} run and {sum(bool(p['evaluator']) for p in ran)} of those caught by the "
                 f"evaluator alone; {quiet} are left to the evaluator and were not run (--all runs them)"
             )
         else:
-            yield kind, f"{len(planted)} {what}, {sum(p['caught'] for p in planted)} of no avail"
+            yield LABELS[kind], f"{len(planted)} {what}, {sum(p['caught'] for p in planted)} of no avail"
     if data["origin"] != data["check"]:
         yield "from", f"planted by {data['origin']} under the same conditions; --all plants anew"
     if data["no_rounding"]:
         yield "bf16", data["no_rounding"]
 
 
+def _short(reasons: list[str]) -> str:
+    """What caught something, without how its limit was found; --json has it whole."""
+    said = [reason.split(" (", 1)[0] for reason in reasons]
+    more = f" and {len(said) - SHOWN} more" if len(said) > SHOWN else ""
+    return f"{'; '.join(said[:SHOWN])}{more}"
+
+
 def _ran(data: dict[str, Any], width: int) -> Iterator[str]:
     """The cheats that were run, with what caught each."""
     for planted in data["planted"]:
         if planted["kind"] == "cheat" and planted["ran"]:
-            caught = "; ".join(planted["evaluator"]) or "NOT CAUGHT by the evaluator"
+            caught = _short(planted["evaluator"]) or "NOT CAUGHT by the evaluator"
             review = f" (the review refuses it as well: {', '.join(planted['review'])})" if planted["review"] else ""
             yield from words.entry("run", f"{planted['name']}: {caught}{review}", width)

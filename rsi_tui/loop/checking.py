@@ -103,4 +103,4 @@ def _measured(ctx: Context, everything: bool) -> tuple[int, str]:
         challenge(ctx, everything=everything)
     except GateError as refusal:
         return refusal.exit_code, str(refusal).rstrip(".")
-    return 0, "everything planted was caught"
+    return 0, "nothing that was tried got through"
