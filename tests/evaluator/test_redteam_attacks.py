@@ -160,3 +160,13 @@ def test_the_catalogue_is_planted() -> None:
     told = {source for a in ATTACKS for source in a.sources.split()}
     assert told >= {"T01", "T02", "T03", "T05", "T06", "T08", "T09", "T10", "T12", "H1", "H2", "H3", "H8", "W01", "W02", "W03", "W04",
                     "W05", "W08", "W09", "W10", "W12", "W17", "N01", "N03", "N04", "N05", "N06", "P01", "D01", "D03", "E13", "E14"}
+
+
+def test_line_ends_of_another_system_are_kept_and_hide_no_opening() -> None:
+    folder = Path(__file__).parents[2] / "workloads" / "dense_single"
+    contract = load_contract(folder, "quick")
+    text = (folder / "train.py").read_text()
+    plain = plant_all(Program({"train.py": text}, contract))
+    other = plant_all(Program({"train.py": text.replace("\n", "\r\n")}, contract))
+    assert [attack.name for attack, _ in other] == [attack.name for attack, _ in plain]
+    assert all("\n" not in change.sources["train.py"].replace("\r\n", "") for _, change in other if "train.py" in change.sources)

@@ -35,8 +35,12 @@ class Program:
 
     @cached_property
     def anatomy(self) -> Anatomy:
-        """Where the parts of a training step stand in the sources."""
-        return Anatomy(self.sources, self.contract)
+        """Where the parts of a training step stand in the sources, their line ends made alike."""
+        return Anatomy({path: text.replace("\r\n", "\n") for path, text in self.sources.items()}, self.contract)
+
+    def in_own_style(self, path: str, text: str) -> str:
+        """A changed file with the line ends that the program has in it."""
+        return text.replace("\n", "\r\n") if "\r\n" in self.sources.get(path, "") else text
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,8 @@ class Attack:
             texts = draft.texts()
         except Missing:
             return None
-        planted = Planted(texts, dict(draft.modes))
+        own = {path: program.in_own_style(path, text) for path, text in texts.items()}
+        planted = Planted(own, dict(draft.modes))
         return planted if _differs(program, planted) else None
 
 
