@@ -11,6 +11,7 @@ cd "$root"
 .venv/bin/mypy
 .venv/bin/lint-imports
 if [ $# = 0 ]; then
-    exec .venv/bin/python -m pytest -n 2 --dist loadfile
+    # In the order of the files: else files of few, long tests come last, and one of the two waits for the other.
+    exec .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 fi
 exec .venv/bin/python -m pytest "$@"
