@@ -11,7 +11,7 @@ from rsi_tui.journal.events import RedTeamed
 from rsi_tui.journal.facts import PlantedFacts
 from rsi_tui.journal.view import CampaignView
 
-LABELS = {"cheat": "cheats", "lines": "lines", "checkpoint": "weights", "escape": "escapes", "metric": "metric"}
+LABELS = {"cheat": "cheats", "lines": "lines", "checkpoint": "weights", "escape": "escapes"}
 SHOWN = 3
 """reasons of one run that a page names"""
 KINDS = {
@@ -19,7 +19,6 @@ KINDS = {
     "lines": "forged progress lines",
     "checkpoint": "forged checkpoints",
     "escape": "attempts to leave the sandbox",
-    "metric": "programs wrong on purpose",
 }
 
 
@@ -27,7 +26,7 @@ def check_data(view: CampaignView) -> dict[str, Any]:
     """The JSON document of a check; raises UsageError where nothing was planted."""
     made, created = view.red_team, view.created
     if made is None or created is None:
-        raise UsageError(f"{view.id} planted nothing: it was stopped before, or its contract has red_team = false.")
+        raise UsageError(f"{view.id} planted nothing: it was stopped before, or its contract says red_team = false; `rsi check WORKLOAD` does.")
     return {
         "schema": 1,
         "check": view.id,

@@ -455,9 +455,8 @@ class LessonFacts(Fact):
     evidence: tuple[str, ...]
 
 
-PlantedKind = Literal["cheat", "lines", "checkpoint", "escape", "metric"]
-"""a dishonest change of the program, forged progress lines, a forged checkpoint, an attempt to leave the sandbox, a
-program that is wrong on purpose and that the metric must tell from the right one"""
+PlantedKind = Literal["cheat", "lines", "checkpoint", "escape"]
+"""a dishonest change of the program, forged progress lines, a forged checkpoint, an attempt to leave the sandbox"""
 
 
 class PlantedFacts(Fact):

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from rsi_tui.contract.load import load_contract
 from rsi_tui.evaluator.redteam import Program, plant_all
-from rsi_tui.evaluator.redteam.escapes import ESCAPES, EscapeFacts, run_escapes
+from rsi_tui.evaluator.redteam.escapes import ESCAPES, run_escapes
 from rsi_tui.evaluator.redteam.live import NO_GAIN
 from rsi_tui.evaluator.redteam.wild import wild_trial
 from rsi_tui.evaluator.service import FEW_ESCAPES
@@ -107,7 +107,7 @@ def escapes(names: list[str]) -> Iterator[Figure]:
         who = "root" if os.geteuid() == 0 else "an ordinary user"
         found = run_escapes(Path("/usr/bin/python3"), folder / "ground", [e for e in ESCAPES if e.name in names])
         yield _escaped(who, [(facts.name, facts.succeeded) for facts in found])
-        yield Figure("slowest escape gone, from the end of its time", max(_gone(f) for f in found), "s", "", None)
+        yield Figure("slowest escape gone, from the end of its time", max(facts.gone_s for facts in found), "s", "", None)
         if os.geteuid() == 0:
             os.chown(folder, 54321, 54321)
             command = [sys.executable, "-c", ORDINARY, str(folder), ",".join(names)]
@@ -116,10 +116,6 @@ def escapes(names: list[str]) -> Iterator[Figure]:
             yield _escaped("an ordinary user", [tuple(json.loads(line)) for line in done.stdout.splitlines()])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _gone(facts: EscapeFacts) -> float:
-    return facts.gone_s
 
 
 def _escaped(who: str, found: list[tuple[str, bool]]) -> Figure:
