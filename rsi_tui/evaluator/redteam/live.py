@@ -177,7 +177,7 @@ def _run(lab: Lab, step: str, cheats: Sequence[LiveCheat]) -> BlockOutcome:
         kind="check",
         incumbent=lab.original,
         candidates=tuple(cheat.candidate for cheat in cheats),
-        setup=setup_slots(lab, lab.original, twin_patience=TWIN_PATIENCE) or (Slot("warmup", lab.original),),
+        setup=setup_slots(lab, lab.original, twin_patience=TWIN_PATIENCE),
         timed=tuple(Slot("candidate", cheat.candidate, patience=TWIN_PATIENCE) for cheat in cheats),
         draw=draw,
         commitment=commitment,
