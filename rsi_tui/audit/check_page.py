@@ -11,13 +11,14 @@ from rsi_tui.journal.events import RedTeamed
 from rsi_tui.journal.facts import PlantedFacts
 from rsi_tui.journal.view import CampaignView
 
-LABELS = {"cheat": "cheats", "lines": "lines", "checkpoint": "weights", "escape": "escapes"}
+LABELS = {"cheat": "cheats", "lines": "lines", "checkpoint": "weights", "metric": "metric", "escape": "escapes"}
 SHOWN = 3
 """reasons of one run that a page names"""
 KINDS = {
     "cheat": "cheats planted in this program",
     "lines": "forged progress lines",
     "checkpoint": "forged checkpoints",
+    "metric": "programs, wrong on purpose, laid before the hidden validation",
     "escape": "attempts to leave the sandbox",
 }
 
@@ -35,6 +36,7 @@ def check_data(view: CampaignView) -> dict[str, Any]:
         "trust": created.trust,
         "passed": not made.through,
         "through": list(made.through),
+        "unsettled": list(made.unsettled),
         "planted": [_entry(planted) for planted in made.planted],
         "missing": list(made.missing),
         "no_rounding": view.calibrated.no_rounding if view.calibrated else "",
@@ -74,6 +76,10 @@ def check_page(data: dict[str, Any], width: int = words.WIDTH, colour: bool = Fa
     for name in data["through"]:
         planted = next(p for p in data["planted"] if p["name"] == name)
         lines += words.entry("through", f"{name}: {planted['does'] or KINDS[planted['kind']]}", width)
+    for name in data["unsettled"]:
+        lines += words.entry(
+            "unsettled", f"{name}: one run can't say whether it learns as well; a verification asks fresh seeds", width
+        )
     lines += ["", *_ran(data, width)]
     return "\n".join(lines)
 
@@ -110,6 +116,9 @@ def _ran(data: dict[str, Any], width: int) -> Iterator[str]:
     """The cheats that were run, with what caught each."""
     for planted in data["planted"]:
         if planted["kind"] == "cheat" and planted["ran"]:
-            caught = _short(planted["evaluator"]) or "NOT CAUGHT by the evaluator"
+            left_open = planted["name"] in data["unsettled"]
+            caught = _short(planted["evaluator"]) or (
+                "not settled by one run" if left_open else "NOT CAUGHT by the evaluator"
+            )
             review = f" (the review refuses it as well: {', '.join(planted['review'])})" if planted["review"] else ""
             yield from words.entry("run", f"{planted['name']}: {caught}{review}", width)

@@ -3,7 +3,7 @@
 Each pair is a block of two runs of the unchanged program with a seed and length of its own. The
 first pair also runs zero steps, the bf16 twin and every harmless perturbation of the contract: what
 those move in the learned update is what no honest change can be blamed for; and it tries the hidden
-validation once. A fault of the host voids a pair, twice at the most.
+validation, which must tell the trained weights from those of zero steps. A fault of the host voids a pair, twice at the most.
 """
 
 from __future__ import annotations
@@ -79,7 +79,6 @@ def _extra(outcome: BlockOutcome, slot: int) -> str:
 
 def _run(lab: Lab, step: str, judged: bool) -> BlockOutcome:
     block, draw, commitment = draw_block(lab, step, lambda: ("A", "A"))
-    harmless = tuple(Slot("harmless", lab.original, extra=extra) for extra in lab.contract.invariants.harmless)
     plan = BlockPlan(
         id=block,
         step=step,
@@ -87,15 +86,20 @@ def _run(lab: Lab, step: str, judged: bool) -> BlockOutcome:
         kind="calibration",
         incumbent=lab.original,
         candidates=(lab.original,),
-        setup=(*setup_slots(lab, lab.original, twin_patience=TWIN_PATIENCE), *(harmless if lab.compares else ()))
-        if judged
-        else (),
+        setup=baseline_setup(lab) if judged else (),
         timed=(Slot("incumbent", lab.original), Slot("incumbent", lab.original)),
         draw=draw,
         commitment=commitment,
         judge=CheckpointJudge(lab, compare=judged and lab.compares, probe=judged),
     )
     return run_block(lab, plan)
+
+
+def baseline_setup(lab: Lab) -> tuple[Slot, ...]:
+    """What the bands are calibrated from, and the weights before training, which the validation must tell from trained ones."""
+    harmless = lab.contract.invariants.harmless if lab.compares else ()
+    before = setup_slots(lab, lab.original, twin_patience=TWIN_PATIENCE, initial=True)
+    return (*before, *(Slot("harmless", lab.original, extra=extra) for extra in harmless))
 
 
 def _bands(lab: Lab, judge: CheckpointJudge) -> tuple[BandFacts, ...]:

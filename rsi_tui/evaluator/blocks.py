@@ -122,13 +122,17 @@ def draw_block(
     return block, draw, commitment
 
 
-def setup_slots(lab: Lab, warmup: CandidateFacts | None, *, twin_patience: float | None = None) -> tuple[Slot, ...]:
-    """Set-up runs of a block whose checkpoints are compared: initial weights, a warm-up where given, and the twin."""
+def setup_slots(
+    lab: Lab, warmup: CandidateFacts | None, *, twin_patience: float | None = None, initial: bool = False
+) -> tuple[Slot, ...]:
+    """Set-up runs of a block whose checkpoints are compared: initial weights, a warm-up where given, and the twin.
+
+    `initial`: run for the initial weights even where nothing is compared.
+    """
     warm = (Slot("warmup", warmup),) if warmup is not None else ()
-    if not lab.compares:
-        return warm
-    twin = (Slot("twin", lab.original, extra=lab.twin, patience=twin_patience),) if lab.twin else ()
-    return (Slot("initial", lab.original, steps=0), *warm, *twin)
+    before = (Slot("initial", lab.original, steps=0),) if initial or lab.compares else ()
+    twin = (Slot("twin", lab.original, extra=lab.twin, patience=twin_patience),) if lab.compares and lab.twin else ()
+    return (*before, *warm, *twin)
 
 
 def run_block(lab: Lab, plan: BlockPlan) -> BlockOutcome:

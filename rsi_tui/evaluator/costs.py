@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from rsi_tui.contract.model import Contract
+from rsi_tui.evaluator.baseline import baseline_setup
 from rsi_tui.evaluator.blocks import setup_slots
 from rsi_tui.evaluator.claim import fewest_blocks
 from rsi_tui.evaluator.eprocess import SAFETY, BlockPlan, blocks_needed, choose_plan
@@ -105,9 +106,8 @@ FAILS = exactly(2)
 def calibration(contract: Contract) -> Runs:
     """Noise and bands: A/A pairs, harmless perturbations, and single updates from saved states where there are any."""
     lab = bench(contract)
-    harmless = len(contract.invariants.harmless) if lab.compares else 0
-    pairs = block_setup(contract) + harmless + 2 * contract.proof.aa_pairs
-    return exactly(pairs) + _making_states(lab) + _steps(lab, max(1, len(contract.invariants.harmless)))
+    once = len(baseline_setup(lab)) + 2 * contract.proof.aa_pairs
+    return exactly(once) + _making_states(lab) + _steps(lab, max(1, len(contract.invariants.harmless)))
 
 
 def recheck(contract: Contract) -> Runs:

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from rsi_tui.contract.model import Invariants
 from rsi_tui.errors import ContractError
 from rsi_tui.evaluator.bands import judge, judge_layout
 from rsi_tui.evaluator.compare import CompareError, UpdateReport
 from rsi_tui.evaluator.lab import Lab
 from rsi_tui.evaluator.trajectories import Trajectory, judge_trajectories, read_trajectory
 from rsi_tui.evaluator.trial import TrialResult
-from rsi_tui.evaluator.validation import HiddenValidation, ValidationError, judge_validation
+from rsi_tui.evaluator.validation import RELATIVE_BAND, HiddenValidation, ValidationError, judge_validation
 from rsi_tui.journal.facts import Arm, InvariantFacts, TrialFacts
 
 WORST = 1e300
@@ -41,7 +42,7 @@ class CheckpointJudge:
     """what was learned may differ: of the first candidate only the layout is compared with the reference's, and
     the hidden losses, which one pair can't judge, are kept for whoever puts pairs together (`hidden_losses`)"""
     probe: bool = False
-    """try the hidden validation once, on the reference: the baseline's own check of its contract"""
+    """try the hidden validation once, on the reference and on the initial weights: the baseline's own check of its contract"""
     initial: Path | None = None
     reference: Path | None = None
     twin: Path | None = None
@@ -216,14 +217,21 @@ class CheckpointJudge:
         return judge_layout(UpdateReport.model_validate(stored)) if stored is not None else ()
 
     def _probe(self) -> None:
-        """Raises ContractError when the validation does not work on the unchanged program."""
+        """Raises ContractError when the validation does not work on the unchanged program, or sees no training in it."""
         holdout = self.lab.holdout("verify")
-        if holdout is None or self.reference is None or self.lab.vault.get("baseline loss") is not None:
+        if holdout is None:
             return
-        try:
-            self.lab.keep("baseline loss", {"loss": min(holdout.loss(self.reference), WORST)})
-        except ValidationError as error:
-            raise ContractError(f"The validation of the unchanged program does not work: {error}") from error
+        known = self.lab.vault.get("baseline loss")
+        if known is None and self.reference is not None:
+            try:
+                known = {"loss": min(holdout.loss(self.reference), WORST)}
+            except ValidationError as error:
+                raise ContractError(f"The validation of the unchanged program does not work: {error}") from error
+            if self.initial is not None:
+                known["untrained"] = _candidate_loss(holdout, self.initial)
+            self.lab.keep("baseline loss", known)
+        if known is not None and "untrained" in known:
+            require_learning(known["loss"], known["untrained"], self.lab.contract.invariants)
 
     def _losses(self) -> dict[str, Any]:
         """Hidden losses of reference, twin and candidate. Raises ValidationError when a reference fails."""
@@ -235,6 +243,28 @@ class CheckpointJudge:
             "twin": min(holdout.loss(self.twin), WORST) if self.twin is not None else None,
             "candidate": _candidate_loss(holdout, self.kept),
         }
+
+
+def worsened(trained: float, other: float, invariants: Invariants) -> bool:
+    """Is a hidden loss worse than the right program's by more than a candidate's may be? No rounding is granted."""
+    if invariants.weights == "statistical":
+        return other - trained > invariants.loss_margin * abs(trained)
+    return judge_validation(other, trained, 0.0).status == "broken"
+
+
+def require_learning(trained: float, untrained: float, invariants: Invariants) -> None:
+    """Raises ContractError when the hidden loss takes a program that learns nothing for one that learns.
+
+    `trained`, `untrained`: hidden losses of the unchanged program after the steps of a run, and before the first.
+    """
+    if not worsened(trained, untrained, invariants):
+        allowed = invariants.loss_margin if invariants.weights == "statistical" else RELATIVE_BAND
+        raise ContractError(
+            f"The validation can't tell a program that learns nothing from the right one: the loss is {untrained:.6g} before "
+            f"the first step and {trained:.6g} after the last, and a candidate's may be {allowed:.2%} worse. Let [invariants] "
+            "validation measure the checkpoint it is given, as a loss that is lower when more is learned, or raise "
+            "[objective] steps until training shows in it."
+        )
 
 
 def hidden_losses(lab: Lab, step: str) -> tuple[float, float] | None:

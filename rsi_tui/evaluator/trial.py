@@ -7,7 +7,8 @@ Does not promise that a run is worth anything: blocks, comparison and verdicts a
 
     paths.trees/COMMIT              exported once, copied for each trial, never mounted
     paths.trees/COMMIT.ID           the same after the contract's setup commands, once per candidate
-    paths.scratch/TRIAL/tree, out   of the running trial
+    paths.trees/caches              what compilers left, see compile_cache
+    paths.scratch/TRIAL/tree, out, cache   of the running trial
     paths.scratch/TRIAL/kept        its checkpoint
 """
 
@@ -16,7 +17,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import stat
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -27,6 +27,7 @@ from rsi_tui.contract.command import Command, render_run, render_setup
 from rsi_tui.contract.knob_files import apply_file_knobs
 from rsi_tui.contract.model import Contract
 from rsi_tui.errors import ContractError
+from rsi_tui.evaluator.compile_cache import CACHE, ENVIRONMENT, ColdRun, CompileCaches
 from rsi_tui.evaluator.explaining import explain_lines
 from rsi_tui.evaluator.outcome import OutcomeFacts, classify
 from rsi_tui.evaluator.progress import (
@@ -41,6 +42,7 @@ from rsi_tui.evaluator.progress import (
 )
 from rsi_tui.journal.chain import now_utc
 from rsi_tui.journal.facts import Arm, CandidateFacts, TrialFacts, TrialKind
+from rsi_tui.launch.folders import plain_content
 from rsi_tui.launch.folders import remove_tree as remove_tree
 from rsi_tui.launch.local import LocalLauncher
 from rsi_tui.launch.sandbox import python_mounts
@@ -123,22 +125,6 @@ def _state_place(state: Path | None) -> str:
     return STATE + "".join(state.suffixes) if state is not None else ""
 
 
-def _plain_content(path: Path, inside: Path) -> bool:
-    """Is this a regular file, or a folder of regular files only, that really lies inside `inside`?
-
-    A link would let a trial name a file of the evaluator as its checkpoint; a pipe would block the reader.
-    """
-    try:
-        if not path.resolve().is_relative_to(inside.resolve()):
-            return False
-        mode = path.lstat().st_mode
-        if stat.S_ISDIR(mode):
-            return all(stat.S_ISDIR(m) or stat.S_ISREG(m) for m in (p.lstat().st_mode for p in path.rglob("*")))
-        return stat.S_ISREG(mode)
-    except (OSError, RecursionError):  # the second from folders that nest without end
-        return False
-
-
 class TrialRunner:
     """Runs trials of one campaign, one at a time."""
 
@@ -151,6 +137,7 @@ class TrialRunner:
         self._launcher = launcher
         self._mirror = mirror
         self._digests: dict[tuple[str, str], dict[str, str]] = {}
+        self._caches = CompileCaches(paths.trees / "caches")
         for folder in (paths.trees, paths.scratch):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
@@ -216,6 +203,7 @@ class TrialRunner:
         finally:
             remove_tree(tree)
             remove_tree(out)
+            remove_tree(folder / "cache")
 
     def _run_in(
         self,
@@ -239,9 +227,15 @@ class TrialRunner:
             python=str(self.python),
         )
         states = (Mount(request.state, _state_place(request.state)),) if request.state is not None else ()
-        mounts = (*self._mounts(tree, out), *self._inputs(tree), *states, *instruments.mounts)
+        cache = out.parent / "cache"
+        usual = not request.extra and request.memory_limit_bytes is None and instruments == Instruments()
+        cold = self._lend_cache(request, cache, usual)
+        mounts = (
+            *self._mounts(tree, out), *self._inputs(tree), *states, Mount(cache, CACHE, writable=True), *instruments.mounts
+        )  # fmt: skip
         live_log = None if request.sealed else self.paths.live_log
         spec = self._spec(command, mounts, live_log, instruments)
+        spec = replace(spec, env={**ENVIRONMENT, **spec.env})
         if request.memory_limit_bytes is not None:
             spec = replace(spec, memory_limit_bytes=min(spec.memory_limit_bytes, request.memory_limit_bytes))
         if request.timeout_s is not None:
@@ -249,7 +243,20 @@ class TrialRunner:
         raw = self._launcher.run(spec, cancel)
         changed = changed_frozen(frozen, tree, self.contract)
         collected = self._collect(out, instruments.collect)
-        return self._result(request, raw, started_at, began, out, None, changed, collected)
+        result = self._result(request, raw, started_at, began, out, None, changed, collected)
+        if cold is not None:
+            return replace(result, facts=cold.charge(result.facts, self.contract.objective.amortise_over))
+        if usual and request.state is None:
+            self._caches.keep(result.facts, cache)
+        return result
+
+    def _lend_cache(self, request: TrialRequest, place: Path, usual: bool) -> ColdRun | None:
+        """A run's own folder for what compilers leave, with the candidate's cache where it may have it."""
+        remove_tree(place)
+        if usual:
+            return self._caches.lend(request.candidate.id, request.block, place)
+        place.mkdir(mode=0o700)
+        return None
 
     def run_beside(
         self, candidate: CandidateFacts, command: Command, mounts: Sequence[Mount], cancel: threading.Event | None = None
@@ -377,7 +384,7 @@ class TrialRunner:
         if not inside.is_relative_to(base):
             return None
         path = root / inside.relative_to(base)
-        if not _plain_content(path, root):
+        if not plain_content(path, root):
             return None
         kept = folder / "kept"
         kept.mkdir(mode=0o700)
@@ -395,7 +402,7 @@ class TrialRunner:
         found = {}
         for pattern in patterns:
             for path in sorted(out.glob(pattern)):
-                if _plain_content(path, out) and path.is_file() and path.stat().st_size <= _COLLECT_LIMIT:
+                if plain_content(path, out) and path.is_file() and path.stat().st_size <= _COLLECT_LIMIT:
                     found[path.name] = path.read_bytes()
         return found
 

@@ -146,6 +146,8 @@ class RedTeamed(Fact):
     """cheats that this program gives no opening for"""
     through: tuple[str, ...] = ()
     """names of those that nothing caught although it was expected to"""
+    unsettled: tuple[str, ...] = ()
+    """names of cheats that one run can't judge, since the contract lets what is learned differ"""
     origin: str = ""
     """campaign or check that did it under the same conditions; '' when done here"""
     judges: str = ""

@@ -121,3 +121,19 @@ def _flatten(path: Path) -> None:
     finally:
         os.close(top)
     path.rmdir()
+
+
+def plain_content(path: Path, inside: Path) -> bool:
+    """Is this a regular file, or a folder of regular files only, that really lies inside `inside`?
+
+    A link would let a trial name a file of the evaluator as its checkpoint; a pipe would block the reader.
+    """
+    try:
+        if not path.resolve().is_relative_to(inside.resolve()):
+            return False
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode):
+            return all(stat.S_ISDIR(m) or stat.S_ISREG(m) for m in (p.lstat().st_mode for p in path.rglob("*")))
+        return stat.S_ISREG(mode)
+    except (OSError, RecursionError):  # the second from folders that nest without end
+        return False

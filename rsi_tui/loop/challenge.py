@@ -112,10 +112,15 @@ def _challenge(ctx: Context, everything: bool) -> RedTeamed:
     found = (*cheats, *ran.forged, *ctx.evaluator.escapes(everything=everything))
     reviewers = {attack.name for attack, _ in planted if attack.catcher != "dynamic"}
     names = {attack.name for attack, _ in planted}
+    uncaught = [p for p in found if not p.caught and (p.ran or p.name in reviewers)]
+    # Over seeds, a program that learns something else is not dishonest: whether it learns as well, a verification asks.
+    over_seeds = ctx.contract.invariants.weights == "statistical"
+    unsettled = {p.name for p in uncaught if over_seeds and p.kind == "cheat" and p.name not in reviewers}
     return RedTeamed(
         planted=found,
         missing=tuple(attack.name for attack in ATTACKS if attack.name not in names),
-        through=tuple(p.name for p in found if not p.caught and (p.ran or p.name in reviewers)),
+        through=tuple(p.name for p in uncaught if p.name not in unsettled),
+        unsettled=tuple(sorted(unsettled)),
         judges=judges_hash(),
         seconds=time.monotonic() - began,
     )

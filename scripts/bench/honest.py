@@ -13,12 +13,9 @@ optimisations and for cheats is the business of `bands.py`.
 from __future__ import annotations
 
 import argparse
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -29,21 +26,10 @@ from rsi_tui.journal.events import CandidateBuilt, Screened, TrialFinished, Verd
 from rsi_tui.locations import Home
 from rsi_tui.loop.engine import run
 from rsi_tui.loop.setup import Request, silent
-from rsi_tui.minds.builtin.mind import BuiltinMind
-from rsi_tui.minds.protocol import (
-    ChangeAnswer,
-    CloseDirection,
-    DirectionAnswer,
-    DirectorBrief,
-    EndSearch,
-    ExecutorBrief,
-    HypothesisAnswer,
-    SelectorBrief,
-)
 from scripts.bench.common import Figure, show
-from scripts.bench.no_ops import NoOp, no_ops
+from scripts.bench.no_ops import no_ops
+from scripts.bench.scripted import Scripted, repository
 
-WORKLOAD = Path(__file__).resolve().parents[2] / "workloads" / "dense_single"
 PRESET = """
 [preset.short.launch]
 threads = 1
@@ -62,52 +48,8 @@ max_candidates = 60
 """full rules on short runs"""
 
 
-@dataclass
-class Scripted(BuiltinMind):
-    """A mind that proposes these patches, one a round, in one direction."""
-
-    patches: list[NoOp]
-    name: str = field(default="scripted", init=False)
-
-    def direct(self, brief: DirectorBrief) -> DirectionAnswer | EndSearch:
-        if brief.open_or_closed:
-            return EndSearch("every patch was tried")
-        return DirectionAnswer(
-            question="Does any of these patches matter?", layer="kernel", start_kind="original", start="original",
-            techniques=(), reason="the bench proposes them", expected_gain=0.05, budget=len(self.patches),
-            closing_rule="closed when every patch was tried",
-        )  # fmt: skip
-
-    def select(self, brief: SelectorBrief) -> HypothesisAnswer | CloseDirection:
-        number = brief.round - 1
-        if number >= len(self.patches):
-            return CloseDirection("every patch was tried")
-        return HypothesisAnswer(
-            parent="original", statement=f"Patch {number}, {self.patches[number].name}, makes a step 5 % faster.",
-            techniques=(), knobs={}, predicted_time=-0.05, predicted_memory=0.0, refuted_by="no effect in screening",
-            evidence=(),
-        )  # fmt: skip
-
-    def execute(self, brief: ExecutorBrief) -> ChangeAnswer:
-        number = int(brief.hypothesis.statement.split(",")[0].removeprefix("Patch "))
-        return ChangeAnswer(sources=self.patches[number].files)
-
-
-def repository(folder: Path) -> Path:
-    """The workload with the bench's preset, in a repository of its own."""
-    if folder.exists():
-        return folder
-    shutil.copytree(WORKLOAD, folder, ignore=shutil.ignore_patterns("__pycache__", "out"))
-    with (folder / "workload.toml").open("a") as file:
-        file.write(PRESET)
-    identity = ("-c", "user.name=bench", "-c", "user.email=bench@localhost")
-    for command in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-qm", "the dense workload"]):
-        subprocess.run(["git", *identity, *command], cwd=folder, check=True)
-    return folder
-
-
 def measure(folder: Path, patches: int, quiet: bool) -> list[Figure]:
-    workload = repository(folder / "dense")
+    workload = repository("dense_single", folder / "dense", PRESET)
     home = Home(folder / "home")
     sources = {path.name: path.read_text() for path in workload.glob("*.py")}
     request = Request(workload, preset="short", candidates=patches, resume=any(home.root.glob("campaigns/*")))

@@ -8,18 +8,10 @@ that the count of patches is never smaller than it says.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+from scripts.bench.scripted import Patch
 
 Sources = Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class NoOp:
-    """One patch: what it does in words, and the files that it changes."""
-
-    name: str
-    files: dict[str, str]
-    """path -> whole text"""
 
 
 def replaced(path: str, old: str, new: str) -> Callable[[Sources], dict[str, str]]:
@@ -80,7 +72,7 @@ def helpers(count: int) -> Iterator[tuple[str, Callable[[Sources], dict[str, str
         yield f"{what} that nobody uses ({n})", appended(("model.py", "train.py")[n % 2], text.format(n=n))
 
 
-def no_ops(sources: Sources, count: int) -> list[NoOp]:
+def no_ops(sources: Sources, count: int) -> list[Patch]:
     """`count` different patches of these sources. Raises ValueError when one does not fit."""
     every = [*REWRITTEN, *helpers(max(0, count - len(REWRITTEN)))]
-    return [NoOp(name, apply(sources)) for name, apply in every[:count]]
+    return [Patch(name, apply(sources)) for name, apply in every[:count]]

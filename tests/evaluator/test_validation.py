@@ -14,6 +14,8 @@ import torch
 
 from rsi_tui.contract.load import load_contract
 from rsi_tui.contract.model import Contract
+from rsi_tui.errors import ContractError
+from rsi_tui.evaluator.judging import require_learning
 from rsi_tui.evaluator.validation import HiddenValidation, ValidationError, judge_validation
 from rsi_tui.launch.local import LocalLauncher
 from rsi_tui.launch.sandbox import sandbox_works
@@ -133,3 +135,27 @@ def test_a_loss_that_is_not_a_number_is_never_a_pass(make: Make, contract: Contr
 )
 def test_the_band_of_the_validation_loss(candidate: float, scale: float, status: str) -> None:
     assert judge_validation(candidate, 6.0, scale).status == status
+
+
+@pytest.mark.parametrize(
+    ("weights", "trained", "untrained", "told"),
+    [
+        ("equivalent", 5.0, 6.2, True),
+        ("equivalent", 5.0, 5.001, False),
+        ("equivalent", 5.0, 5.0, False),
+        ("equivalent", 5.0, 4.0, False),
+        ("equivalent", 5.0, math.inf, True),
+        ("statistical", 5.0, 5.2, True),
+        ("statistical", 5.0, 5.01, False),
+        ("statistical", -1.0, -0.9, True),
+    ],
+)
+def test_a_validation_must_tell_a_program_that_learns_nothing(
+    contract: Contract, weights: str, trained: float, untrained: float, told: bool
+) -> None:
+    invariants = changed(contract, weights=weights).invariants
+    if told:
+        require_learning(trained, untrained, invariants)
+    else:
+        with pytest.raises(ContractError, match="can't tell a program that learns nothing"):
+            require_learning(trained, untrained, invariants)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rsi_tui.audit.check_page import check_data, check_page, summary
-from rsi_tui.errors import GateError
+from rsi_tui.errors import ContractError, GateError
 from rsi_tui.evaluator.redteam.live import LiveCheat, LiveOutcome
 from rsi_tui.journal.events import RedTeamed
 from rsi_tui.journal.facts import PlantedFacts
@@ -105,3 +105,51 @@ def test_a_check_of_a_real_program_passes_and_the_next_one_takes_it_over(tmp_pat
     taken_over = load_campaign(home, second.check).red_team
     assert taken_over is not None and taken_over.origin == first.check
     assert "nothing got through" in summary(taken_over)
+
+
+def checked(folder: Path, *replaced: tuple[str, str]) -> RedTeamed:
+    """What a real check of the tiny workload finds, with its contract changed."""
+    text = (TINY / "workload.toml").read_text()
+    for old, new in (("red_team = false", "red_team = true"), ("aa_pairs = 4", "aa_pairs = 2"), *replaced):
+        assert old in text
+        text = text.replace(old, new)
+    home = Home(folder / "home")
+    made = check(home, Asked(tiny_repository(folder / "tiny", workload__toml=text), "quick"))
+    found = load_campaign(home, made.check).red_team
+    assert found is not None
+    return found
+
+
+HONEST_METRIC = 'validation = "python evaluate.py --checkpoint {checkpoint} --data {hidden}"'
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_metric_that_does_not_look_at_the_weights_is_refused_with_the_baseline(tmp_path: Path) -> None:
+    blind = """validation = 'python -c "print(\\"val_loss 5.0\\")" {checkpoint} {hidden}'"""
+    with pytest.raises(ContractError, match="before the first step and 5 after the last"):
+        checked(tmp_path, (HONEST_METRIC, blind))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_metric_that_counts_steps_does_not_tell_a_program_that_counts_and_learns_nothing(tmp_path: Path) -> None:
+    counts = (
+        """validation = 'python -c "import sys, torch; """
+        """print(\\"val_loss\\", 100 - torch.load(sys.argv[1])[\\"step\\"])" {checkpoint} {hidden}'"""
+    )
+    with pytest.raises(GateError, match="validated: the initial weights handed in"):
+        checked(tmp_path, (HONEST_METRIC, counts))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_where_what_is_learned_may_differ_one_run_refuses_no_contract(tmp_path: Path) -> None:
+    found = checked(
+        tmp_path,
+        ('weights = "equivalent"', 'weights = "statistical"'),
+        ("[invariants]", "[invariants]\nloss_margin = 0.01"),
+    )
+    assert found.through == ()
+    assert {p.kind for p in found.planted} == {"cheat", "lines", "metric", "escape"}
+    assert all(p.caught for p in found.planted if p.kind == "metric")

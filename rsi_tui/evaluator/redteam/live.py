@@ -30,17 +30,20 @@ from rsi_tui.evaluator.blocks import (
     setup_slots,
 )
 from rsi_tui.evaluator.compare import CompareError
-from rsi_tui.evaluator.judging import CheckpointJudge
+from rsi_tui.evaluator.judging import CheckpointJudge, worsened
 from rsi_tui.evaluator.lab import Lab
 from rsi_tui.evaluator.measures import total_wall_holds
 from rsi_tui.evaluator.redteam.forged import FORGED_LINES, HonestRun, judge_lines
 from rsi_tui.evaluator.trial import TrialResult, remove_tree
+from rsi_tui.evaluator.validation import HiddenValidation, ValidationError
 from rsi_tui.journal.facts import Arm, CandidateFacts, InvariantFacts, PlantedFacts, TrialFacts
 from rsi_tui.launch.spec import Line, Mount
 
 NO_GAIN = "steps are no faster than noise makes them"
 BEYOND_NOISE = 3.0
 """pair scales that a single run must be faster by, to be taken for faster at all"""
+WRONG_PROGRAMS = ("the initial weights handed in", "random updates of the right size")
+"""forged checkpoints, their counters those of a run that trained, that a validation has to find worse"""
 _FORGE = Path(__file__).with_name("forge_checkpoints.py")
 _INITIAL, _FINAL, _OUT = "/rsi/initial", "/rsi/final", "/rsi/forged"
 
@@ -134,15 +137,17 @@ class _LiveJudge(CheckpointJudge):
         ]
 
     def _forged_checkpoints(self) -> list[PlantedFacts]:
-        """Each forgery compared and judged as a candidate's checkpoint is."""
-        if not self.compare or self.initial is None or self.reference is None:
+        """Each forgery compared and judged as a candidate's checkpoint is; some are laid before the validation as well."""
+        if self.initial is None or self.reference is None:
             return []
         folder = self.lab.runner.paths.scratch / "forged"
         remove_tree(folder)
         folder.mkdir(parents=True, mode=0o700)
         try:
             self._forge(self.initial, self.reference, folder)
-            return [self._judged(path) for path in sorted(folder.glob("*.pt"))]
+            forged = sorted(folder.glob("*.pt"))
+            judged = [self._judged(path) for path in forged] if self.compare else []
+            return [*judged, *self._validated(forged)]
         finally:
             remove_tree(folder)
 
@@ -167,6 +172,33 @@ class _LiveJudge(CheckpointJudge):
             caught = (str(error),)  # nobody adopts what can't be compared
         return PlantedFacts(name=name, kind="checkpoint", family="evidence", evaluator=caught, ran=True)
 
+    def _validated(self, forged: Sequence[Path]) -> list[PlantedFacts]:
+        """Does the hidden validation tell programs that are wrong on purpose from the right one?"""
+        holdout = self.lab.holdout("verify")
+        if holdout is None:
+            return []
+        assert self.reference is not None
+        right, found = holdout.loss(self.reference), []
+        for path in forged:
+            if (name := path.stem.split(" ", 1)[1]) in WRONG_PROGRAMS:
+                loss = _loss(holdout, path)
+                told = worsened(right, loss, self.lab.contract.invariants)
+                caught = (f"hidden validation loss {loss:.6g} where the right program has {right:.6g}",) if told else ()
+                found.append(
+                    PlantedFacts(
+                        name=f"validated: {name}", kind="metric", family="evidence", evaluator=caught, ran=True
+                    )
+                )
+        return found
+
+
+def _loss(holdout: HiddenValidation, checkpoint: Path) -> float:
+    """inf where it can't be validated: nobody adopts that."""
+    try:
+        return holdout.loss(checkpoint)
+    except ValidationError:
+        return math.inf
+
 
 def _run(lab: Lab, step: str, cheats: Sequence[LiveCheat]) -> BlockOutcome:
     block, draw, commitment = draw_block(lab, step, lambda: (), steps=lab.contract.objective.steps[0])
@@ -177,7 +209,7 @@ def _run(lab: Lab, step: str, cheats: Sequence[LiveCheat]) -> BlockOutcome:
         kind="check",
         incumbent=lab.original,
         candidates=tuple(cheat.candidate for cheat in cheats),
-        setup=setup_slots(lab, lab.original, twin_patience=TWIN_PATIENCE),
+        setup=setup_slots(lab, lab.original, twin_patience=TWIN_PATIENCE, initial=bool(lab.holdouts)),
         timed=tuple(Slot("candidate", cheat.candidate, patience=TWIN_PATIENCE) for cheat in cheats),
         draw=draw,
         commitment=commitment,
