@@ -111,7 +111,8 @@ def size(value: int | None) -> str:
         return "not measured"
     if value < 2**30:
         return f"{value / 2**20:.0f} MiB"
-    return f"{value / 2**30:.2f} GiB"
+    unit, name = next((pair for pair in ((2**50, "PiB"), (2**40, "TiB")) if value >= pair[0]), (2**30, "GiB"))
+    return f"{value / unit:.2f} {name}"
 
 
 def plural(number: int, word: str) -> str:

@@ -16,25 +16,26 @@ from rsi_tui.evaluator.failure_rules import OUTCOMES, RULES
 from rsi_tui.evaluator.scanning import Hit, LogLine, Reading, scan_lines, without_prefix
 from rsi_tui.journal.facts import Outcome
 
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_SIZE = re.compile(r"([\d.]+)\s*([KMGT]?)(?:i?B?|bytes?)?$", re.IGNORECASE)
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50, "E": 2**60}
+_NAMES = tuple((unit, f"{letter}iB") for letter, unit in reversed(_UNITS.items()) if unit > 2**10)
+_SIZE = re.compile(r"([\d.]+)\s*([KMGTPE]?)(?:i?B?|bytes?)?$", re.IGNORECASE)
 _RANK = re.compile(r"\[(?:PG [^\]]{0,80})?Rank (\d+)\]|\brank[ :=]+(\d+)\b|\blocal_rank[ :=]+(\d+)", re.IGNORECASE)
 _RANK_PREFIX = re.compile(r"^\s*(?:\[rank(\d+)\]:?|\[(?:default|node\d+:)(\d+)\]:|\[\d+,(\d+)\]<std\w+>:|(\d{1,5}): )")
 _RANK_NEAR = re.compile(r"^\s*(rank|host)\s+: (\d+|[\w.-]+)")
 _GOING_ON = re.compile(r"\b(?:epoch|step|iter(?:ation)?|it/s|batch|train)\b|\d+%\|", re.IGNORECASE)
 _FILE_LINE = re.compile(r'^\s*File "[^"]+", line \d+')
-_B = r"([\d.]+ ?[KMGT]?i?B|\d+ bytes)"
+_B = r"([\d.]+ ?[KMGTPE]?i?B|\d+ bytes)"
 
 _FACTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (name, re.compile(pattern))
     for name, pattern in (
-        ("requested_bytes", r"[Tt]ried to allocate \(?([\d.]+ ?(?:[KMGT]i?B|bytes))"),
-        ("requested_bytes", r"trying to allocate (\d+(?:\.\d+)? ?(?:[KMGT]i?B|bytes))"),
-        ("requested_bytes", r"failed to extend \S+ to (\d+) bytes|Used ([\d.]+[KMGT]) of [\d.]+[KMGT] hbm|large alloc (\d+) bytes"),
+        ("requested_bytes", r"[Tt]ried to allocate \(?([\d.]+ ?(?:[KMGTPE]i?B|bytes))"),
+        ("requested_bytes", r"trying to allocate (\d+(?:\.\d+)? ?(?:[KMGTPE]i?B|bytes))"),
+        ("requested_bytes", r"failed to extend \S+ to (\d+) bytes|Used ([\d.]+[KMGTPE]) of [\d.]+[KMGTPE] hbm|large alloc (\d+) bytes"),
         ("free_bytes", rf"{_B} (?:is )?free\b"),
-        ("total_bytes", rf"{_B} total capacity|total capac?i?ty of {_B}|max allowed: {_B}|Used [\d.]+[KMGT] of ([\d.]+[KMGT]) hbm"),
-        ("total_bytes", r"task was running was [\d.]+ ?[KMGT]i?B / ([\d.]+ ?[KMGT]i?B)"),
-        ("in_use_bytes", r"task was running was ([\d.]+ ?[KMGT]i?B) / "),
+        ("total_bytes", rf"{_B} total capacity|total capac?i?ty of {_B}|max allowed: {_B}|Used [\d.]+[KMGTPE] of ([\d.]+[KMGTPE]) hbm"),
+        ("total_bytes", r"task was running was [\d.]+ ?[KMGTPE]i?B / ([\d.]+ ?[KMGTPE]i?B)"),
+        ("in_use_bytes", r"task was running was ([\d.]+ ?[KMGTPE]i?B) / "),
         ("allocated_bytes", rf"{_B} already allocated|allocated memory {_B} is allocated by|MPS allocated: {_B}"),
         ("reserved_bytes", rf"{_B} (?:reserved in total|cached)\b"),
         ("unallocated_bytes", rf"{_B} is reserved by PyTorch but unallocated"),
@@ -177,7 +178,7 @@ def _evidence(winner: Hit, hits: Sequence[Hit]) -> list[LogLine]:
 def _size(value: float | str | None) -> str:
     if not isinstance(value, (int, float)):
         return ""
-    unit, name = next((pair for pair in ((2**30, "GiB"), (2**20, "MiB")) if value >= pair[0]), (1, "bytes"))
+    unit, name = next((pair for pair in _NAMES if value >= pair[0]), (1, "bytes"))
     return f"{value / unit:.4g} {name}"
 
 

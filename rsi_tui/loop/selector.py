@@ -5,11 +5,13 @@ The budgets of direction and campaign are kept here, whatever the mind answers.
 
 from __future__ import annotations
 
+import math
+
 from rsi_tui.journal.events import HypothesisWritten, RoundEnded
 from rsi_tui.journal.facts import DirectionFacts, HypothesisFacts
 from rsi_tui.loop.context import Context
 from rsi_tui.loop.director import record_retrieval
-from rsi_tui.minds.protocol import CloseDirection, SelectorBrief
+from rsi_tui.minds.protocol import CloseDirection, HypothesisAnswer, SelectorBrief
 
 
 def next_hypothesis(ctx: Context, direction: DirectionFacts, round_: int) -> HypothesisFacts | str:
@@ -50,9 +52,8 @@ def _ask(ctx: Context, direction: DirectionFacts, round_: int, step: str) -> Hyp
     answer = ctx.mind.select(brief)
     if isinstance(answer, CloseDirection):
         return ctx.steps.append(RoundEnded(direction=direction.id, reason=answer.reason), step)
-    if not ctx.memory.knows(answer.parent):
-        reason = f"the Selector's answer was refused: its parent {answer.parent} does not exist"
-        return ctx.steps.append(RoundEnded(direction=direction.id, reason=reason), step)
+    if wrong := _contradiction(ctx, answer):
+        return ctx.steps.append(RoundEnded(direction=direction.id, reason=f"the Selector's answer was refused: {wrong}"), step)
     if answer.used_hits:
         record_retrieval(ctx, f"{direction.id}/r{round_}/retrieved", "selector", dict(answer.used_hits))
     hypothesis = HypothesisFacts(
@@ -69,3 +70,14 @@ def _ask(ctx: Context, direction: DirectionFacts, round_: int, step: str) -> Hyp
         refuted_by=answer.refuted_by,
     )
     return ctx.steps.append(HypothesisWritten(hypothesis=hypothesis), step)
+
+
+def _contradiction(ctx: Context, answer: HypothesisAnswer) -> str:
+    """What in an answer can't be; '' when nothing. What is better is the objective's to say, not the mind's."""
+    if not ctx.memory.knows(answer.parent):
+        return f"its parent {answer.parent} does not exist"
+    if not (math.isfinite(answer.predicted_time) and math.isfinite(answer.predicted_memory)):
+        return "what it predicts is not a number"
+    if answer.predicted_time > 0 and answer.predicted_memory >= 0:
+        return f"it predicts a step {answer.predicted_time:.1%} slower and no memory saved, where less time or less memory is better"
+    return ""

@@ -35,6 +35,7 @@ OUTPUTS: list[tuple[str, str, str, dict[str, float | str]]] = [
     ("host-ray", "host_oom_killed", "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.", {}),
     ("host-allocator", "host_oom_killed", "RuntimeError: [enforce fail at alloc_cpu.cpp:114] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 4294967296 bytes. Error code 12 (Cannot allocate memory)", {"requested_bytes": 4 * GIB}),
     ("host-numpy", "host_oom_killed", "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB for an array with shape (1000000000,) and data type float64", {"requested_bytes": int(7.45 * GIB)}),
+    ("host-numpy", "host_oom_killed", "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 1.50 PiB for an array with shape (211106232532992,) and data type float64", {"requested_bytes": 3 * 2**49}),
     ("host-rust", "host_oom_killed", "memory allocation of 1048576 bytes failed\nAborted (core dumped)", {"requested_bytes": MIB}),
     ("host-mmap", "host_oom_killed", "RuntimeError: unable to mmap 262144 bytes from file <filename not specified>: Cannot allocate memory (12)", {"requested_bytes": 262144}),
     ("host-errno", "host_oom_killed", "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc", {}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rsi_tui.journal.events import (
     CandidateBuilt,
     Claimed,
     DirectionOpened,
+    Event,
     HypothesisWritten,
     Retrieved,
     RoundEnded,
@@ -24,6 +26,7 @@ from rsi_tui.loop.outer import baseline, run_campaign, search
 from rsi_tui.minds.builtin.mind import BuiltinMind
 from rsi_tui.minds.protocol import (
     ChangeAnswer,
+    CloseDirection,
     DirectionAnswer,
     DirectorBrief,
     EndSearch,
@@ -110,6 +113,54 @@ def test_a_refused_direction_is_asked_for_once_more_with_the_reason(tmp_path: Pa
     assert mind.heard[:2] == ["", "it starts from c99, which does not exist"]
     assert len(made.writer.bodies(DirectionOpened)) == int(mends)
     assert len(mind.heard) == 2 + int(mends)
+
+
+@dataclass
+class Contrary(PatchMind):
+    """A mind for which another thing is better than for the objective."""
+
+    predicts: tuple[float, float] = (0.2, 0.0)
+
+    def select(self, brief: SelectorBrief) -> HypothesisAnswer | CloseDirection:
+        time, memory = self.predicts
+        return HypothesisAnswer("original", "Patch 1 makes a step longer, which is better.", (), {}, time, memory, "a shorter one")
+
+
+@pytest.mark.parametrize(
+    ("predicts", "said"),
+    [
+        ((0.2, 0.0), "it predicts a step 20.0% slower and no memory saved, where less time or less memory is better"),
+        ((0.2, 0.1), "it predicts a step 20.0% slower and no memory saved, where less time or less memory is better"),
+        ((float("nan"), 0.0), "what it predicts is not a number"),
+    ],
+)
+def test_a_mind_that_takes_slower_for_better_is_refused_with_the_reason(
+    tmp_path: Path, predicts: tuple[float, float], said: str
+) -> None:
+    made = searched(bench(tmp_path, Contrary(no_op_patches(1), predicts=predicts)))
+    assert [body.reason for body in made.writer.bodies(RoundEnded)] == [f"the Selector's answer was refused: {said}"]
+    assert made.writer.bodies(CandidateBuilt) == []
+
+
+def test_a_slower_step_that_saves_memory_is_no_contradiction(tmp_path: Path) -> None:
+    made = searched(bench(tmp_path, Contrary(no_op_patches(1), predicts=(0.2, -0.3)), candidates=1))
+    assert len(made.writer.bodies(HypothesisWritten)) >= 1
+
+
+def test_the_best_survives_a_long_history_of_worse_ones_and_a_restart(tmp_path: Path) -> None:
+    def prepared(events: Iterable[Event] = ()) -> Bench:
+        made = bench(tmp_path, Endless(budget=40), candidates=40, bundle=False, events=events, proof={"max_verifications": 40})
+        made.oracle.verdict = lambda candidate: "adopted" if candidate.id == "c1" else "not_proven"
+        made.oracle.effect = lambda candidate: -0.3 if candidate.id == "c1" else -0.01
+        return made
+
+    made = searched(prepared())
+    assert len(made.writer.bodies(CandidateBuilt)) >= 40
+    assert made.ctx.memory.best.id == "c1"
+    again = searched(prepared(made.writer.events))
+    assert again.ctx.memory.best.id == "c1"
+    assert "c1" in {candidate.id for candidate in again.ctx.memory.archive()}
+    assert len(again.writer.events) == len(made.writer.events)
 
 
 PROOF = PastEffect(

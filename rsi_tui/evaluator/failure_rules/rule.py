@@ -48,5 +48,5 @@ class Rule:
 LESS_GPU = "Use a smaller micro-batch with more accumulation, activation checkpointing, or bf16."
 LESS_HOST = "Use a smaller micro-batch or fewer loader workers, or raise the memory limit."
 SHM = "Give the container more shared memory (--shm-size), or use fewer loader workers."
-SIZE = r"[\d.]+ ?(?:[KMGT]i?B|bytes?)"
+SIZE = r"[\d.]+ ?(?:[KMGTPE]i?B|bytes?)"
 EXC = r"(?:^|[\s'\"(:])(?:[\w.]+\.)?"

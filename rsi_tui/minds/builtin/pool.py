@@ -39,7 +39,7 @@ def options(
         if tried_here((technique.id,), start.techniques, brief.attempts):
             continue
         expected = estimate((technique.id,), change.knobs, effect, brief.past, brief.noise_scale)
-        if expected.failed_before:
+        if expected.failed_before or (expected.time > 0 and expected.memory >= 0):
             continue
         contract = brief.contract
         choice = score(expected, start_peak, contract.launch.memory_limit_bytes, contract.objective.margin)
