@@ -93,12 +93,11 @@ def last_state(events: Sequence[Event]) -> tuple[State, bool]:
 
 
 def seconds_spent(events: Sequence[Event]) -> float:
-    """How long engines have worked on a campaign: each from its start to the last thing it recorded."""
-    total, began, last = 0.0, None, None
+    """How long engines have worked on a campaign: each from its start to the last thing it recorded, never less than nothing."""
+    total, last = 0.0, None
     for event in events:
         at = datetime.fromisoformat(event.at)
-        if isinstance(event.body, EngineStarted):
-            total += (last - began).total_seconds() if began and last else 0.0
-            began = at
+        if last is not None and not isinstance(event.body, EngineStarted):
+            total += max(0.0, (at - last).total_seconds())  # a clock that was set back takes nothing away
         last = at
-    return total + ((last - began).total_seconds() if began and last else 0.0)
+    return total
