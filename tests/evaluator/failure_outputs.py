@@ -91,6 +91,11 @@ OUTPUTS: list[tuple[str, str, str, dict[str, float | str]]] = [
     ("shape", "shape_or_dtype_error", "RuntimeError: The size of tensor a (5) must match the size of tensor b (7) at non-singleton dimension 1", {}),
     ("shape", "shape_or_dtype_error", "IndexError: index out of range in self", {}),
     ("state-dict", "checkpoint_error", "RuntimeError: Error(s) in loading state_dict for GPT:\n\tsize mismatch for head.weight: copying a param with shape torch.Size([9, 4]) from checkpoint, the shape in current model is torch.Size([8, 4]).", {}),
+    ("checkpoint-file", "checkpoint_error",
+     "Traceback (most recent call last):\n  File \"train.py\", line 80, in main\n    state = torch.load(args.load)\n"
+     "  File \"torch/serialization.py\", line 1568, in load\n    with _open_zipfile_reader(opened_file) as opened_zipfile:\n"
+     "  File \"torch/serialization.py\", line 807, in __init__\n    super().__init__(torch._C.PyTorchFileReader(name_or_buffer))\n"
+     "OSError: [Errno 22] Invalid argument", {}),
     ("checkpoint-file", "checkpoint_error", "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory", {}),
     ("checkpoint-file", "checkpoint_error", "FileNotFoundError: [Errno 2] No such file or directory: 'runs/a/step_40.ckpt'", {"errno": 2}),
     ("missing-native", "missing_dependency", "ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory", {}),
