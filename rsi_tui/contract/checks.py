@@ -124,6 +124,11 @@ def _check_objective(contract: Contract) -> None:
     low, high = contract.objective.steps
     if low > high:
         raise Complaint("objective", "steps", f"must have the lower end first, not [{low}, {high}].")
+    if low == high:
+        raise Complaint(
+            "objective", "steps",
+            f"must be a range of at least two lengths, since a claim needs runs of several lengths, not [{low}, {high}].",
+        )  # fmt: skip
     if low <= contract.objective.warmup:
         raise Complaint(
             "objective", "steps", f"must begin above warmup ({contract.objective.warmup}), and {low} does not."

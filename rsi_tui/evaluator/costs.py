@@ -26,7 +26,7 @@ from rsi_tui.evaluator.noninferior import LOOKS
 from rsi_tui.evaluator.recheck import FRESH_PAIRS
 from rsi_tui.evaluator.saving import RUNS as RUNS_UNDER_LIMIT
 from rsi_tui.evaluator.screen import BATCH
-from rsi_tui.evaluator.slow_runs import MAX_EXTRA, runs_to_hold
+from rsi_tui.evaluator.slow_runs import most_extra, runs_to_hold
 from rsi_tui.evaluator.states import has_states, state_lengths
 from rsi_tui.journal.facts import ORIGINAL, CandidateFacts
 
@@ -170,7 +170,7 @@ def last_conditions(contract: Contract, runs_before: int) -> Runs:
     lab = bench(contract)
     seeds = exactly(0) if lab.compares else _over_seeds()
     needed = max(0, runs_to_hold(0, contract.proof.max_slow_rate) - runs_before)
-    return _steps(lab, 1) + seeds + Runs(needed, needed, max(needed, MAX_EXTRA))
+    return _steps(lab, 1) + seeds + Runs(needed, needed, max(needed, most_extra(contract.proof.max_slow_rate)))
 
 
 def saving(contract: Contract) -> Runs:

@@ -37,9 +37,13 @@ REFUSED = 0.01
 FULL_RATE = 0.10
 """rate of slow runs that a full campaign excludes"""
 QUICK_RATE = 0.20
-MAX_EXTRA = 88
-"""endurance runs of one candidate at most: three slow runs among 94 can still be outvoted, which one candidate in
-a hundred exceeds where 1 % of all runs are slow. Most need some 25."""
+LEAST_EXTRA = 88
+"""endurance runs that one candidate may have whatever its rate: see `most_extra`"""
+OUTVOTED = 3
+"""slow runs that further ones can still outvote; at a rate of 10 % one candidate in a hundred exceeds that where 1 % of
+all runs are slow"""
+_BEFORE = 6
+"""runs of a candidate before its endurance runs, at the least: screening's and one block's, roughly"""
 _LEAST_USUAL = 0.01
 """rate of slow runs that any machine is allowed"""
 
@@ -73,8 +77,8 @@ class SlowRuns:
                 return f"{seen}: {self.runs_needed} more without a slow one would show that under {self.max_rate:.0%} do."
 
     def worth_asking(self, extra: int) -> bool:
-        """Can it still be held, with `extra` endurance runs made so far of at most MAX_EXTRA?"""
-        return self.decision == "undecided" and extra + self.runs_needed <= MAX_EXTRA
+        """Can it still be held, with `extra` endurance runs made so far of at most `most_extra`?"""
+        return self.decision == "undecided" and extra + self.runs_needed <= most_extra(self.max_rate)
 
 
 def judge_slow_runs(
@@ -124,6 +128,12 @@ def runs_to_hold(slow: int, max_rate: float) -> int:
         spent += held
         still[: len(enough)] = [0.0] * len(enough)
     return enough[slow]
+
+
+def most_extra(max_rate: float) -> int:
+    """Endurance runs of one candidate at most, so that OUTVOTED slow runs need not be its end: 88 at 10 % and above, of
+    which most candidates need some 25; 186 at 5 %, 481 at 2 %."""
+    return max(LEAST_EXTRA, runs_to_hold(OUTVOTED, max_rate) - _BEFORE)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -150,7 +150,10 @@ KNOB = (
         (replaced('"2m"', '"soon"'), '[launch] timeout must be a duration such as "120s"'),
         (replaced('"2m"', "0"), "[launch] timeout must be a duration above zero"),
         (replaced("warmup = 5", "warmup = true"), "[objective] warmup must be a whole number of at least 0, not true"),
-        (replaced('"step_time"', '"speed"'), '[objective] kind must be one of "step_time"'),
+        (replaced('"step_time"', '"speed"'), '[objective] kind must be "step_time" (only step_time is measured in this version; leave kind out), not'),
+        (replaced('"step_time"', '"throughput"'), "leave kind out), not 'throughput'"),
+        (replaced('"step_time"', '"time_to_target"'), "leave kind out), not 'time_to_target'"),
+        (replaced('"step_time"', '"loss_at_budget"'), "leave kind out), not 'loss_at_budget'"),
         (replaced('timeout = "2m"\n', ""), "[launch] timeout is missing; it must be a duration"),
         (replaced("[scope]\neditable", "[scope]\n# editable"), "[scope] editable is missing"),
         (replaced('["train.py", "model/**"]', "[]"), "[scope] editable must name at least one file"),
@@ -160,6 +163,7 @@ KNOB = (
         (replaced(r"(?P<loss>\S+)", r"(\S+)"), "[launch] progress must be a regular expression with a group (?P<loss>...)"),
         (replaced("(?P<value>", "("), "[invariants] validation_metric must be a regular expression with a group (?P<value>...)"),
         (replaced("steps = [20, 40]", "steps = [40, 20]"), "[objective] steps must have the lower end first"),
+        (replaced("steps = [20, 40]", "steps = [20, 20]"), "[objective] steps must be a range of at least two lengths"),
         (replaced("steps = [20, 40]", "steps = [5, 40]"), "[objective] steps must begin above warmup (5), and 5 does not"),
         (replaced("steps = [20, 40]", "steps = 20"), "[objective] steps must be a range of two whole numbers"),
         (replaced(" --seed {seed}", ""), "[launch] command must contain {seed}"),
@@ -249,7 +253,7 @@ def test_the_smallest_file_is_enough(tmp_path: Path) -> None:
         [scope]
         editable = ["t.py"]
         [objective]
-        steps = [6, 6]
+        steps = [6, 7]
     """))  # fmt: skip
     assert contract.objective.amortise_over == 20_000 and contract.knobs == ()
 

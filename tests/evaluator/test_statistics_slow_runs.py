@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from rsi_tui.evaluator.slow_runs import (
     ERROR,
     FULL_RATE,
-    MAX_EXTRA,
     QUICK_RATE,
     REFUSED,
     judge_slow_runs,
+    most_extra,
     rate_bound,
     runs_to_hold,
 )
@@ -60,7 +60,21 @@ def test_a_disaster_in_every_tenth_run_is_never_held_and_stops_before_the_last_r
         assert found.decision != "held"
         if not found.worth_asking(extra=len(scores)):
             break
-    assert len(scores) < MAX_EXTRA
+    assert len(scores) < most_extra(FULL_RATE)
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.025, 0.03, 0.035, 0.05, FULL_RATE, QUICK_RATE, 0.5])
+def test_every_rate_that_a_contract_may_ask_for_can_be_held_after_a_slow_run(rate: float) -> None:
+    scores = [0.9] * 4 + [3.0] + [0.9]  # screening and one block, one run of it slow
+    extra = 0
+    while (found := judge_slow_runs(scores, INCUMBENT, rate)).worth_asking(extra):
+        scores.append(0.9)
+        extra += 1
+    assert found.decision == "held" and extra <= most_extra(rate)
+
+
+def test_the_rates_of_the_presets_ask_for_no_more_runs_than_they_did() -> None:
+    assert (most_extra(FULL_RATE), most_extra(QUICK_RATE)) == (88, 88)
 
 
 def test_a_candidate_like_the_incumbent_is_hardly_ever_refuted() -> None:
