@@ -25,6 +25,7 @@ from rsi_tui.evaluator.redteam.escapes import ESCAPES, run_escapes
 from rsi_tui.evaluator.redteam.live import LiveCheat, LiveOutcome, run_live
 from rsi_tui.evaluator.saving import unprovable
 from rsi_tui.evaluator.screen import Alone, screen, screen_alone
+from rsi_tui.evaluator.screening import SLOWER_SCALES
 from rsi_tui.evaluator.slower import judge_slower
 from rsi_tui.evaluator.states import has_states
 from rsi_tui.evaluator.trial import TrialRequest, remove_tree
@@ -194,12 +195,15 @@ class Evaluator:
     ) -> VerdictFacts | None:
         """The verdict on a candidate that screening dropped and saw to need less memory: 'leaner' where that is proven.
 
+        Where it is not, the verdict is 'slower' only when screening has as much to say as it needs for that of a lone
+        change, since later campaigns do not try again what is slower: beyond SLOWER_SCALES, and not on one run's word.
         None where memory was measured in a way that can prove no saving.
         """
         ours, theirs = self._lab.screened.get(candidate.id, ((), ()))
         if not ours or unprovable((*ours, *theirs)):
             return None
-        otherwise: Verdict = "slower" if (screened.log_ratio or 0.0) > 0 else "not_proven"
+        beyond_noise = (screened.log_ratio or 0.0) > SLOWER_SCALES * self._lab.pair_scale
+        otherwise: Verdict = "slower" if screened.batches >= 2 and beyond_noise else "not_proven"
         return judge_slower(self._lab, step, Alone(screened, ours, theirs), candidate, incumbent, otherwise)
 
     def screen(self, step: str, candidates: Sequence[CandidateFacts], incumbent: CandidateFacts) -> tuple[ScreenFacts, ...]:
