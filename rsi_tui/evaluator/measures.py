@@ -94,7 +94,8 @@ def total_wall_holds(base: Sequence[TrialFacts], ours: Sequence[TrialFacts]) -> 
         grown = fmean(e for _, e in ordered[half:]) - fmean(e for _, e in ordered[:half])
         if grown < CONSTANT_EXCESS * mean:
             return ""
-    return "total wall time, nothing amortised, does not win at a length that was run, and start-up grows with length"
+    where = "at a length that was run, and start-up grows with length" if ordered[0][0] < ordered[-1][0] else "at the length that was run"
+    return f"total wall time, nothing amortised, does not win {where}"
 
 
 def carry_over(ours: Sequence[TrialFacts], theirs: Sequence[TrialFacts]) -> CarryOverFacts | None:

@@ -138,8 +138,8 @@ def test_a_metric_that_counts_steps_does_not_tell_a_program_that_counts_and_lear
         """validation = 'python -c "import sys, torch; """
         """print(\\"val_loss\\", 100 - torch.load(sys.argv[1])[\\"step\\"])" {checkpoint} {hidden}'"""
     )
-    with pytest.raises(GateError, match="validated: the initial weights handed in"):
-        checked(tmp_path, (HONEST_METRIC, counts))
+    found = checked(tmp_path, (HONEST_METRIC, counts))
+    assert found.through == ("validated: the initial weights handed in", "validated: random updates of the right size")
 
 
 @pytest.mark.slow

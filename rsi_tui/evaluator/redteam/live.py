@@ -83,7 +83,9 @@ def run_live(lab: Lab, step: str, cheats: Sequence[LiveCheat]) -> LiveOutcome:
         for cheat in cheats
         if (facts := by_candidate.get(cheat.candidate.id)) is not None
     }
-    forged = lab.vault.get(_forged(outcome.plan.step)) or {"forged": []}
+    forged = lab.vault.get(_forged(outcome.plan.step))
+    if forged is None:
+        raise ContractError("No evidence was forged beside the planted cheats: the record of their block is not whole; check again in another home.")
     return LiveOutcome(caught, tuple(PlantedFacts.model_validate(entry) for entry in forged["forged"]))
 
 
@@ -114,14 +116,26 @@ class _LiveJudge(CheckpointJudge):
     honest: TrialFacts | None = None
     lines: tuple[Line, ...] = field(default=(), repr=False)
 
+    @property
+    def active(self) -> bool:
+        """Also where only the validation looks at checkpoints."""
+        return super().active or bool(self.lab.holdouts)
+
     def take(self, result: TrialResult, arm: Arm) -> None:
         if arm == "warmup":
             self.honest, self.lines = result.facts, result.run.lines
         super().take(result, arm)
 
+    def recall(self, facts: TrialFacts, arm: Arm) -> bool:
+        """As of any block; the honest run is made again, since what it printed is what lines are forged from."""
+        return super().recall(facts, arm) and arm != "warmup"
+
     def finish(self, step: str) -> dict[str, tuple[InvariantFacts, ...]]:
         found = super().finish(step)
-        if self.lab.vault.get(_forged(step)) is None and self.honest is not None and not self.trouble:
+        if self.lab.vault.get(_forged(step)) is None and not self.trouble:
+            if self.honest is None:
+                self.trouble = "the honest run that evidence is forged from is missing"
+                return found
             forged = [*self._forged_lines(), *self._forged_checkpoints()]
             self.lab.keep(_forged(step), {"forged": [facts.model_dump(mode="json") for facts in forged]})
         return found
