@@ -6,6 +6,7 @@ Nothing here follows a link, recurses, or builds a path longer than the kernel t
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -27,39 +28,61 @@ class Size:
     entries: int
     too_deep: bool
     """there are folders deeper than DEEPEST, which are not counted"""
+    closed: bool
+    """there are folders that could not be opened, so that what they hold is not counted"""
 
 
 def measure(folder: Path, most_entries: int = 10**9) -> Size:
-    """Size of a folder, which may be changing; counting stops beyond `most_entries`. What can't be opened counts itself."""
-    total, entries, too_deep = 0, 0, False
-    waiting: list[tuple[int, int]] = []
-    with contextlib.suppress(OSError):
-        waiting.append((os.open(folder, _FOLDER), 0))
+    """Size of a folder, which may be changing; counting stops beyond `most_entries`.
+
+    One descriptor a level is open, however many folders lie beside one another.
+    """
+    counted = _Counted(most_entries)
+    waiting: list[tuple[int, list[str]]] = []
+    counted.open(waiting, folder)
     while waiting:
-        fd, depth = waiting.pop()
+        fd, names = waiting[-1]
+        if not names or counted.entries > most_entries:
+            waiting.pop()
+            os.close(fd)
+        elif len(waiting) > DEEPEST:
+            counted.too_deep = True
+            names.clear()
+        else:
+            counted.open(waiting, names.pop(), fd)
+    return Size(counted.blocks_bytes, counted.entries, counted.too_deep, counted.closed)
+
+
+@dataclass
+class _Counted:
+    most_entries: int
+    blocks_bytes: int = 0
+    entries: int = 0
+    too_deep: bool = False
+    closed: bool = False
+
+    def open(self, waiting: list[tuple[int, list[str]]], name: str | Path, within: int | None = None) -> None:
+        """Count what a folder holds, and put it on top of those whose folders are still to be opened."""
+        try:
+            fd = os.open(name, _FOLDER, dir_fd=within)
+        except OSError as error:
+            # gone by now, or something else than a folder by now: it holds nothing that is not counted elsewhere
+            self.closed = self.closed or error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+            return
+        names: list[str] = []
+        waiting.append((fd, names))
         try:
             with os.scandir(fd) as found:
                 for entry in found:
                     with contextlib.suppress(OSError):
                         seen = entry.stat(follow_symlinks=False)
-                        total, entries = total + seen.st_blocks * 512, entries + 1
-                        if not stat.S_ISDIR(seen.st_mode):
-                            continue
-                        too_deep = too_deep or depth >= DEEPEST
-                        # A bound on descriptors; what waits beyond it is counted as one entry.
-                        if depth < DEEPEST and len(waiting) < 500:
-                            waiting.append((os.open(entry.name, _FOLDER, dir_fd=fd), depth + 1))
-                    if entries > most_entries:
+                        self.blocks_bytes, self.entries = self.blocks_bytes + seen.st_blocks * 512, self.entries + 1
+                        if stat.S_ISDIR(seen.st_mode):
+                            names.append(entry.name)
+                    if self.entries > self.most_entries:
                         break
         except OSError:
-            pass
-        finally:
-            os.close(fd)
-        if entries > most_entries:
-            break
-    for fd, _ in waiting:
-        os.close(fd)
-    return Size(total, entries, too_deep)
+            self.closed = True
 
 
 def disk_room(folder: Path) -> tuple[int, int]:

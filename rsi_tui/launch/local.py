@@ -271,7 +271,7 @@ class _Watch:
             free_now, places_now = disk_room(folder)
             if free - free_now > limit or places - places_now > most:
                 size = measure(folder, most)
-                if size.entries > most or size.too_deep or size.blocks_bytes > limit:
+                if size.entries > most or size.too_deep or size.closed or size.blocks_bytes > limit:
                     return True
             if free - free_now > limit and written_bytes(self.group.pids()) > limit:
                 return True

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rsi_tui.errors import ContractError, GateError
+from rsi_tui.evaluator.lab import HostFault
 from rsi_tui.evaluator.ledger import campaign_alpha
 from rsi_tui.evaluator.service import Interrupted
 from rsi_tui.journal.home import next_ordinal
@@ -80,9 +81,11 @@ def _carry(opened: Opened, everything: bool) -> Checked:
         code, reason = _measured(ctx, everything)
         end(ctx, "finished" if code == 0 else "stopped", reason)
         over = True
-    except (Interrupted, ContractError, Stopped):
+    except (Interrupted, ContractError, Stopped) as ended:
         opened.writer.close()
         forget(ctx.paths)
+        if isinstance(ended, Interrupted) and not isinstance(ended, HostFault):
+            raise Interrupted("Stopped, and nothing of it is kept: a check begins anew, so give the same command again.") from ended
         raise
     finally:
         ctx.evaluator.close(finished=over)
@@ -93,7 +96,8 @@ def _measured(ctx: Context, everything: bool) -> tuple[int, str]:
     """(exit code, why) after all that a check looks at."""
     ctx.enter("contracted")
     ctx.heed_people()
-    ctx.evaluator.check_runs("check", ctx.evaluator.original)
+    if how := ctx.evaluator.check_runs("check", ctx.evaluator.original):
+        raise ContractError(f"The program unchanged ended in one of two runs as {how}")
     if everything or find_challenge(ctx.home, ctx.created) is None:
         known = find_calibration(ctx.home, ctx.created)
         ahead = campaign_alpha(next_ordinal(ctx.home, ctx.created.workload_key))

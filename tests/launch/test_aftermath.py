@@ -95,6 +95,44 @@ def test_folders_without_end_are_measured_and_removed(tmp_path):
     assert not place.exists() and Path("/etc").is_dir()
 
 
+def test_many_folders_beside_one_another_are_counted_whole(tmp_path):
+    for n in range(600):
+        (tmp_path / f"{n}" / "inner").mkdir(parents=True)
+        (tmp_path / f"{n}" / "inner" / "file").write_bytes(bytes(4096))
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    found = measure(tmp_path)
+    assert found.entries == 600 * 3 and found.blocks_bytes >= 600 * 4096
+    assert not found.too_deep and not found.closed
+    assert measure(tmp_path, 1700).entries == 1701
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+
+
+MEASURED = """
+import os, sys
+from pathlib import Path
+from rsi_tui.launch.folders import measure
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(54321); os.setuid(54321)
+place = Path(sys.argv[1])
+(place / "shut").mkdir()
+(place / "shut" / "file").write_bytes(bytes(10_000))
+before = measure(place)
+(place / "shut").chmod(0)
+print(before.closed, measure(place).closed, measure(place / "gone").closed)
+"""
+
+
+def test_a_folder_that_was_shut_is_said_not_to_be_counted():
+    folder = Path(tempfile.mkdtemp(prefix="rsi-shut-"))
+    folder.chmod(0o777)
+    try:
+        command = [sys.executable, "-c", MEASURED, str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
+        assert done.stdout == "False True False\n", done.stderr[-2000:]
+    finally:
+        remove_tree(folder)
+
+
 def test_what_the_sandbox_costs_can_be_measured():
     found = sandbox_cost(2)
     assert len(found.sandboxed_s) == len(found.bare_s) == 2

@@ -11,9 +11,10 @@ from rsi_tui.audit.check_page import check_data, check_page, summary
 from rsi_tui.errors import ContractError, GateError
 from rsi_tui.evaluator.redteam.live import LiveCheat, LiveOutcome
 from rsi_tui.journal.events import RedTeamed
-from rsi_tui.journal.facts import PlantedFacts
+from rsi_tui.journal.facts import CandidateFacts, PlantedFacts
 from rsi_tui.journal.view import load_campaign
 from rsi_tui.locations import Home
+from rsi_tui.loop import checking
 from rsi_tui.loop.challenge import challenge
 from rsi_tui.loop.checking import Asked, check
 from rsi_tui.minds.builtin.mind import BuiltinMind
@@ -85,6 +86,18 @@ def test_a_cheat_is_no_candidate(challenged: Challenged) -> None:
     made = challenged[1]
     assert [type(event.body) for event in made.writer.events] == [RedTeamed]
     assert made.ctx.candidates_left == 8
+
+
+def test_a_program_whose_only_run_failed_is_not_checked_to_be_good(tmp_path: Path) -> None:
+    made = opened(tmp_path)
+
+    def failed(step: str, candidate: CandidateFacts) -> str:
+        assert candidate is made.oracle.original
+        return "crashed: exit status 1"
+
+    made.ctx.evaluator.check_runs = failed  # type: ignore[method-assign]
+    with pytest.raises(ContractError, match=r"one of two runs as crashed: exit status 1$"):
+        checking._measured(made.ctx, everything=False)
 
 
 @pytest.mark.slow
