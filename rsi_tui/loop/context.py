@@ -59,6 +59,8 @@ class Context:
     drawn: AlphaLedger | None = None
     """shares of the error probability, once it was drawn"""
     out_of_time: bool = False
+    stop_asked: str = ""
+    """who asked for an end, in words; '' while nobody did"""
     alarm: str = ""
     """why nothing of this campaign may be trusted, one sentence; '' while that is not so"""
     vetoes: list[PersonActed] = field(default_factory=list)
@@ -124,14 +126,20 @@ class Context:
             self.state = state
 
     def heed_people(self) -> None:
-        """Carry out what people asked for: called wherever the campaign can safely wait or stop."""
+        """Carry out what people asked for: called wherever the campaign can safely wait or stop.
+
+        A resumed campaign ends only once it has come to the end of its record: before that it does not know
+        what is adopted, and could not take back what a person vetoed.
+        """
         if self._take(paused=False):
             with self.evaluator.machine_lent():
                 while not self.cancel.wait(0.5) and self._take(paused=True):
                     pass
+        if self.stop_asked and self.steps.live:
+            raise Stopped(self.stop_asked)
         if self.cancel.is_set():
             raise Interrupted("Stopped between two trials; `rsi run --resume` continues.")
-        if self.deadline is not None and self.state != "claiming" and time.monotonic() > self.deadline:
+        if self.steps.live and self.deadline is not None and self.state != "claiming" and time.monotonic() > self.deadline:
             self.out_of_time = True
             raise Stopped("the hours of this campaign are used up")
 
@@ -141,7 +149,8 @@ class Context:
         self.vetoes += [action for action in actions if action.action == "veto"]
         for action in actions:
             if action.action == "stop":
-                raise Stopped(f"stopped by {action.who}")
+                self.stop_asked = f"stopped by {action.who}"
+                return False
             if action.action == "pause" and not paused:
                 self.steps.append(StateChanged(state="paused", reason=f"by {action.who}"))
                 paused = True

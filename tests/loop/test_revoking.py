@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -166,6 +167,28 @@ def test_a_veto_that_comes_when_all_is_done_is_still_heard(tmp_path: Path) -> No
     made.oracle.during = lambda what: send_command(made.ctx.paths, "ann", "veto", "c3") if what == "claim" else None
     assert run_campaign(made.ctx) == "finished"
     assert [body.candidate for body in made.writer.bodies(Revoked)] == ["c3"]
+
+
+@pytest.mark.parametrize("how", ["hours", "stop"])
+@pytest.mark.parametrize("veto", ["recorded", "waiting"])
+def test_a_veto_outlives_a_resumed_campaign_that_ends_at_once(tmp_path: Path, how: str, veto: str) -> None:
+    whole = campaign(tmp_path)
+    run_campaign(whole.ctx)
+    first = next(n for n, event in enumerate(whole.writer.events) if isinstance(event.body, VerdictReached))
+    again = campaign(tmp_path, events=whole.writer.events[: first + 1])
+    if veto == "recorded":
+        again.ctx.vetoes = [PersonActed(who="ann", action="veto", text="c1: not in our house")]
+    else:
+        send_command(again.ctx.paths, "ann", "veto", veto_text("c1", "not in our house"))
+    if how == "stop":
+        send_command(again.ctx.paths, "ann", "stop")
+    else:
+        again.ctx.deadline = time.monotonic() - 1
+    assert run_campaign(again.ctx) == "stopped"
+    assert [(body.candidate, body.who) for body in again.writer.bodies(Revoked)] == [("c1", "ann")]
+    assert again.ctx.memory.best.id == "original"
+    assert again.oracle.verified == [], "nothing was measured after the end was asked for"
+    assert again.ctx.out_of_time == (how == "hours")
 
 
 # --- at the claim
