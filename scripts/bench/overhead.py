@@ -33,6 +33,7 @@ WORKLOAD = Path(__file__).parents[2] / "workloads" / "dense_single"
 TARGET_S = 0.5
 SHARES = {"quick": 0.10, "full": 0.05}
 ALPHA = 0.0025
+NOTES = ("A preset `short` is that of honest.py: the rules of the full preset on runs of 6 to 9 steps, where fixed costs weigh most.",)
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.journal:
         figures = [figure for path in args.journal for figure in figures_of(*recorded(path))]
-        return show("overhead", figures, args.json, command="scripts/bench/overhead.py --journal JOURNAL...")
+        return show("overhead", figures, args.json, NOTES, command="scripts/bench/overhead.py --journal JOURNAL...")
     figures = figures_of("quick", measure("quick", 3 if args.quick else 8))
     if not args.quick:
         figures += figures_of("full", measure("full", 4))
