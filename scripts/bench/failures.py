@@ -111,7 +111,8 @@ def main() -> int:
     left_out = (
         (f"left out: {len(FAILURES) - len(chosen)} of {len(FAILURES)} failures",) if len(chosen) < len(FAILURES) else ()
     )
-    return show(f"failures, {args.workload}", found, args.json, left_out)
+    command = f"scripts/bench/failures.py --workload {args.workload}"
+    return show(f"failures {args.workload}", found, args.json, left_out, command)
 
 
 if __name__ == "__main__":
