@@ -5,7 +5,7 @@ veto. With an adoption goes whatever rests on it: candidates made of it or prove
 that could only be proven with the error probability that it had handed on. They are open again, not refuted.
 
 In a running campaign a veto waits for the next point between two measurements, and is recorded under that
-point's name, so that a resumed campaign takes it back at the same place.
+point's name, so that a resumed campaign takes it back at the same place. In an evaluation it waits for the claim's end.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rsi_tui.evaluator.ledger import AlphaLedger
 from rsi_tui.journal.chain import JournalWriter, holder
 from rsi_tui.journal.commands import send_command
 from rsi_tui.journal.events import Event, PersonActed, Revoked, VerdictReached
+from rsi_tui.journal.facts import VerdictFacts
 from rsi_tui.journal.view import CampaignView, load_campaign
 from rsi_tui.locations import Home
 from rsi_tui.loop.context import Context
@@ -108,6 +109,24 @@ def _carry_out_next(ctx: Context, step: str) -> bool:
             revoke(ctx, step, candidate, veto.who, reason)
             return True
     return False
+
+
+def heed_veto_of(ctx: Context, verdict: VerdictFacts) -> VerdictFacts:
+    """An evaluation's verdict, after what people took back while it was measured; recorded once.
+
+    An evaluation has one candidate and nothing rests on its adoption. A veto of what is not adopted in the end is moot.
+    """
+    step = "verdict/revoked"
+    ctx.hear_vetoes()
+    known = ctx.steps.find(step)
+    if not isinstance(known, Revoked):
+        words = ((*read_veto(veto.text), veto.who) for veto in ctx.vetoes)
+        found = next(((reason, who) for candidate, reason, who in words if candidate == verdict.candidate), None)
+        if found is None or verdict.verdict != "adopted":
+            return verdict
+        known = ctx.steps.append(Revoked(candidate=verdict.candidate, who=found[1], reason=found[0], reopened=()), step)
+    reasons = (f"taken back by {known.who}: {known.reason}",)
+    return verdict.model_copy(update={"verdict": "not_proven", "reasons": reasons})
 
 
 def waiting_vetoes(events: Iterable[Event]) -> list[PersonActed]:
