@@ -50,6 +50,8 @@ class Slot:
     patience: float | None = None
     """ended for time after this many times the wall time of the block's warm-up, which must have run before it; the
     block then counts without it. None: the contract's time limit"""
+    fills_cache: bool = False
+    """what its compilers leave is what the candidate's later runs find"""
 
 
 @dataclass(frozen=True)
@@ -138,12 +140,30 @@ def setup_slots(
 def run_block(lab: Lab, plan: BlockPlan) -> BlockOutcome:
     """Run or resume a block to its end; raises Interrupted when a person stops it."""
     closed = lab.steps.find(f"{plan.step}/closed")
+    if closed is None:
+        _compile(lab, plan)
     outcome = _read_back(lab, plan, closed) if isinstance(closed, BlockClosed) else _run_open(lab, plan)
     for facts in () if outcome.void else outcome.timed:
         usual = facts.memory_limit_bytes is None  # under a lower limit the kernel takes pages back, which takes time
         if facts.arm == "candidate" and facts.score_s is not None and usual:
             lab.runs.setdefault(facts.candidate, []).append(facts.score_s)
     return outcome
+
+
+def _compile(lab: Lab, plan: BlockPlan) -> None:
+    """Fill the compile caches that a block's candidates want, each in a short block with a seed of its own; once each."""
+    filling = any(slot.fills_cache for slot in plan.slots)
+    for candidate in () if filling else {c.id: c for c in (plan.incumbent, *plan.candidates)}.values():
+        step = f"compile/{candidate.id}"
+        if lab.steps.find(f"{step}/closed") is not None or not lab.runner.wants_cache(candidate.id):
+            continue
+        block, draw, commitment = draw_block(lab, step, lambda: ("B",))
+        slot = Slot("check", candidate, steps=lab.contract.objective.warmup + 2, fills_cache=True)
+        filled = BlockPlan(
+            id=block, step=step, purpose="check", kind="check", incumbent=lab.original, candidates=(candidate,), setup=(),
+            timed=(slot,), draw=draw, commitment=commitment, judge=CheckpointJudge(lab, compare=False), timing=False,
+        )  # fmt: skip
+        run_block(lab, filled)
 
 
 def _run_open(lab: Lab, plan: BlockPlan) -> BlockOutcome:
@@ -250,7 +270,7 @@ def _time_limit(slot: Slot, outcome: BlockOutcome) -> float | None:
     """Seconds that a run which is given limited patience may take; None is the contract's."""
     if slot.patience is None:
         return None
-    usual = next(facts.wall_s for facts in outcome.setup if facts.arm == "warmup")
+    usual = next(facts.total_s for facts in outcome.setup if facts.arm == "warmup")
     return max(LEAST_PATIENCE_S, slot.patience * usual)
 
 
@@ -348,6 +368,7 @@ def _execute(
         timeout_s=timeout_s,
         sealed=plan.sealed,
         keep_checkpoint=plan.judge.active,
+        fills_cache=slot.fills_cache,
     )
     result = lab.runner.run(request, lab.cancel)
     facts = _with_costs(plan, result, slot, began)

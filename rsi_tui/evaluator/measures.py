@@ -71,7 +71,7 @@ def slope_of_walls(base: Sequence[TrialFacts], ours: Sequence[TrialFacts]) -> fl
     lengths, other = [float(a.steps) for a in base], [float(b.steps) for b in ours]
     if len(set(lengths)) < 2 or len(set(other)) < 2:
         return None
-    return slope_ratio(lengths, [a.wall_s for a in base], other, [b.wall_s for b in ours])
+    return slope_ratio(lengths, [a.total_s for a in base], other, [b.total_s for b in ours])
 
 
 def total_wall_holds(base: Sequence[TrialFacts], ours: Sequence[TrialFacts]) -> str:
@@ -86,7 +86,7 @@ def total_wall_holds(base: Sequence[TrialFacts], ours: Sequence[TrialFacts]) -> 
     if gain <= 0:
         return "steps are no faster"
     far = [(a, b) for a, b in zip(base, ours, strict=True) if a.steps >= 2 * mean / gain]
-    if far and fmean(b.wall_s for _, b in far) < fmean(a.wall_s for a, _ in far):
+    if far and fmean(b.total_s for _, b in far) < fmean(a.total_s for a, _ in far):
         return ""
     ordered = sorted(zip((a.steps for a in base), excess, strict=True))
     half = len(ordered) // 2

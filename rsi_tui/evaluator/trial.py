@@ -7,7 +7,8 @@ Does not promise that a run is worth anything: blocks, comparison and verdicts a
 
     paths.trees/COMMIT              exported once, copied for each trial, never mounted
     paths.trees/COMMIT.ID           the same after the contract's setup commands, once per candidate
-    paths.scratch/TRIAL/tree, out   of the running trial
+    paths.trees/caches              what compilers left, see compile_cache
+    paths.scratch/TRIAL/tree, out, cache   of the running trial
     paths.scratch/TRIAL/kept        its checkpoint
 """
 
@@ -26,6 +27,7 @@ from rsi_tui.contract.command import Command, render_run, render_setup
 from rsi_tui.contract.knob_files import apply_file_knobs
 from rsi_tui.contract.model import Contract
 from rsi_tui.errors import ContractError
+from rsi_tui.evaluator.compile_cache import CACHE, ENVIRONMENT, ColdRun, CompileCaches
 from rsi_tui.evaluator.explaining import explain_lines
 from rsi_tui.evaluator.outcome import OutcomeFacts, classify
 from rsi_tui.evaluator.progress import (
@@ -82,6 +84,8 @@ class TrialRequest:
     sealed: bool = False
     """no live log"""
     keep_checkpoint: bool = True
+    fills_cache: bool = False
+    """what its compilers leave is what the candidate's later runs find"""
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,7 @@ class TrialRunner:
         self._launcher = launcher
         self._mirror = mirror
         self._digests: dict[tuple[str, str], dict[str, str]] = {}
+        self._caches = CompileCaches(paths.trees / "caches") if contract.invariants.weights == "equivalent" else None
         for folder in (paths.trees, paths.scratch):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
@@ -200,6 +205,11 @@ class TrialRunner:
         finally:
             remove_tree(tree)
             remove_tree(out)
+            remove_tree(folder / "cache")
+
+    def wants_cache(self, candidate: str) -> bool:
+        """Do a candidate's runs compile, and was nothing kept of it yet?"""
+        return self._caches is not None and self._caches.wanted(candidate)
 
     def _run_in(
         self,
@@ -223,9 +233,15 @@ class TrialRunner:
             python=str(self.python),
         )
         states = (Mount(request.state, _state_place(request.state)),) if request.state is not None else ()
-        mounts = (*self._mounts(tree, out), *self._inputs(tree), *states, *instruments.mounts)
+        cache = out.parent / "cache"
+        usual = not request.extra and request.memory_limit_bytes is None and instruments == Instruments()
+        cold = self._lend_cache(request.candidate.id, cache, usual and not request.fills_cache)
+        mounts = (
+            *self._mounts(tree, out), *self._inputs(tree), *states, Mount(cache, CACHE, writable=True), *instruments.mounts
+        )  # fmt: skip
         live_log = None if request.sealed else self.paths.live_log
         spec = self._spec(command, mounts, live_log, instruments)
+        spec = replace(spec, env={**ENVIRONMENT, **spec.env})
         if request.memory_limit_bytes is not None:
             spec = replace(spec, memory_limit_bytes=min(spec.memory_limit_bytes, request.memory_limit_bytes))
         if request.timeout_s is not None:
@@ -233,7 +249,22 @@ class TrialRunner:
         raw = self._launcher.run(spec, cancel)
         changed = changed_frozen(frozen, tree, self.contract)
         collected = self._collect(out, instruments.collect)
-        return self._result(request, raw, started_at, began, out, None, changed, collected)
+        result = self._result(request, raw, started_at, began, out, None, changed, collected)
+        if cold is not None:
+            return replace(result, facts=cold.charge(result.facts, self.contract.objective.amortise_over))
+        if self._caches is not None and request.fills_cache:
+            self._caches.fill(result.facts, cache)
+        elif self._caches is not None and usual and result.facts.outcome == "ok":
+            self._caches.note(request.candidate.id, cache)
+        return result
+
+    def _lend_cache(self, candidate: str, place: Path, may_have_one: bool) -> ColdRun | None:
+        """A run's own folder for what compilers leave, with the candidate's cache where it may have it."""
+        remove_tree(place)
+        if self._caches is not None and may_have_one:
+            return self._caches.lend(candidate, place)
+        place.mkdir(mode=0o700)
+        return None
 
     def run_beside(
         self, candidate: CandidateFacts, command: Command, mounts: Sequence[Mount], cancel: threading.Event | None = None

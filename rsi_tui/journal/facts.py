@@ -96,6 +96,10 @@ class TrialFacts(Fact):
     """UTC, ISO 8601"""
     wall_s: float
     """from start to exit of the whole tree"""
+    charged_s: float = 0.0
+    """wall time of the run that filled this candidate's compile cache; part of startup_s and score_s"""
+    charged_from: str = ""
+    """that run; '' where this one started without a cache"""
     startup_s: float | None = None
     """what the time up to the end of warm-up exceeds the steady step time by: imports, compile, first touch"""
     step_s: float | None = None
@@ -118,6 +122,11 @@ class TrialFacts(Fact):
     """our own time around this trial, checkpoint comparison apart"""
     compare_s: float = 0.0
     flags: tuple[str, ...] = ()
+
+    @property
+    def total_s(self) -> float:
+        """Wall time with that of the run that compiled for this one."""
+        return self.wall_s + self.charged_s
 
     @property
     def did_not_fit(self) -> bool:
