@@ -88,7 +88,7 @@ def run(
     if as_json:
         print(json.dumps(campaign_summary(view), indent=2))
     elif ended.report is None:
-        print(f"Stopped. Nothing finished is lost; go on with: {_how_called()} run {workload} {_preset(preset)}--resume")
+        print(f"Stopped. Nothing finished is lost; go on with: {_go_on('campaign', workload, preset, request.options)}")
     else:
         print(final_summary(view, ended.report, f"{_how_called()} attach {ended.campaign}"))
     if ended.sentence:
@@ -188,7 +188,9 @@ def evaluate(
     text = verdict(home, load_campaign(home, ended.evaluation), as_json, colour)
     print(text if as_json else f"\n{text}")
     if ended.verdict is None:
-        print(f"Go on with: {_how_called()} evaluate {workload} {_preset(preset)}--resume", file=sys.stderr)
+        if ended.sentence:
+            print(f"rsi: {ended.sentence}", file=sys.stderr)
+        print(f"Go on with: {_go_on('evaluation', workload, preset, asked.opening.options)}", file=sys.stderr)
     raise typer.Exit(ended.exit_code)
 
 
@@ -204,8 +206,11 @@ def _how_called() -> str:
     return home + shlex.quote(str(called.relative_to(Path.cwd()) if near else called))
 
 
-def _preset(preset: str) -> str:
-    return f"--preset {preset} " if preset else ""
+def _go_on(kind: str, workload: Path, preset: str, options: tuple[str, ...]) -> str:
+    """The command that goes on with what this person interrupted, as it can be typed again."""
+    from rsi_tui.audit.words import go_on
+
+    return go_on(kind, str(workload), preset, options, _how_called())
 
 
 def _note(sentence: str) -> None:

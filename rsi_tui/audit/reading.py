@@ -70,7 +70,8 @@ def show(home: Home, id: str | None = None, as_json: bool = False) -> str:
 def verdict(home: Home, view: CampaignView, as_json: bool = False, colour: bool = False) -> str:
     """The verdict of an evaluation, as a page or as the JSON document of docs/evaluate.md."""
     report = home.campaign(view.id).reports / "report.md"
-    data = verdict_data(view, report if report.exists() else None)
+    engine = chain.holder(home.campaign(view.id).journal)
+    data = verdict_data(view, report if report.exists() else None, engine)
     return _json(data) if as_json else verdict_page(data, colour=colour)
 
 
@@ -158,10 +159,12 @@ def engine_words(view: CampaignView, engine: int | None) -> str:
         return "engine: done"
     if engine is not None:
         return f"engine: running, process {engine}"
-    folder = view.created.folder if view.created else "WORKLOAD"
-    preset = f" --preset {view.created.preset}" if view.created and view.created.preset else ""
-    command = "evaluate" if view.is_evaluation else "run"
-    return f"no engine runs; go on with `rsi {command} --resume{preset} {folder}`"
+    created = view.created
+    if created is None:
+        return "no engine runs, and nothing of it was recorded: start anew"
+    unsandboxed = ("--unsandboxed",) if created.trust == "C" else ()
+    command = words.go_on(created.kind, created.folder, created.preset, created.options or unsandboxed)
+    return f"no engine runs; {'a check begins anew:' if created.kind == 'check' else 'go on with'} `{command}`"
 
 
 def running_words(view: CampaignView, trial: str) -> str:

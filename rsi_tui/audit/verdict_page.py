@@ -1,7 +1,8 @@
 """The verdict on one change of a person's own: `rsi evaluate` prints it, as JSON or as a page for a terminal.
 
 `verdict_data` is the canonical form (docs/evaluate.md describes it); the page is rendered from it and from
-nothing else. Every figure comes from the evaluation's journal; what was not measured is None.
+nothing else. Every figure comes from the evaluation's journal; what was not measured is None. There is a verdict only
+once the evaluation is over: what its verification found stands under a key of its own until then.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from rsi_tui.audit import words
 from rsi_tui.audit.report import kind_of_change
 from rsi_tui.errors import UsageError
-from rsi_tui.journal.facts import InvariantFacts, TrialFacts, VerdictFacts
+from rsi_tui.journal.facts import HOST_FAULTS, InvariantFacts, TrialFacts, VerdictFacts
 from rsi_tui.journal.view import FAILED_OUTCOMES, CampaignView, CandidateView, revocation_words
 
 SCREEN = 22
@@ -22,33 +23,47 @@ SCREEN = 22
 HEADLINES = {
     "adopted": "ADOPTED: proven faster, and every invariant held",
     "leaner": "LEANER: proven to need less memory, not proven faster",
-    "not_proven": "NOT PROVEN: no gain was shown",
+    "not_proven": "NOT PROVEN: the evidence did not suffice",
     "slower": "SLOWER: it costs time",
     "invalid": "INVALID: it does not count, whatever it gains",
     "off_direction": "OFF DIRECTION: it does something else than was asked",
     "failed": "FAILED: it can't be applied, or does not run",
     "": "NO VERDICT: the evaluation was interrupted",
 }
+UNDER_WAY = {"running": "RUNNING: there is no verdict yet", "paused": "PAUSED: there is no verdict yet"}
+NOT_PROVEN = {
+    "no_change": "NOT PROVEN: nothing was run",
+    "not_measured": "NOT PROVEN: it could not be measured",
+    "no_gain": "NOT PROVEN: no gain was shown",
+    "conditions": "NOT PROVEN: a gain was shown, but not all that adoption needs",
+    "claim": "NOT PROVEN: a gain was shown, but not confirmed on fresh pairs",
+}
+"""headline by cause; a person's stop and a contract that broke have the one of an evaluation that was stopped"""
 
 
-def verdict_data(view: CampaignView, report: Path | None = None) -> dict[str, Any]:
-    """Everything about an evaluation as JSON values; UsageError for a campaign, and before it has begun."""
+def verdict_data(view: CampaignView, report: Path | None = None, engine: int | None = None) -> dict[str, Any]:
+    """Everything about an evaluation as JSON values; UsageError for a campaign, and before it has begun.
+
+    `engine`: the process that works on it, None when nobody does (`chain.holder`).
+    """
     created = view.created
     if created is None or not view.is_evaluation:
         raise UsageError(f"{view.id or 'this journal'} is no evaluation; `rsi report` tells of a campaign.")
     candidate = next(iter(view.candidates.values()), None)
-    verdict = view.verdicts[-1] if view.verdicts else None
+    verdict, verification = view.final_verdict, _verification(view)
+    measured = verification or (view.verdicts[-1] if view.verdicts else None)
     round_ = next(iter(view.rounds.values()), None)
     return {
         "schema": 1,
         "evaluation": view.id,
         "workload": created.workload,
         "preset": created.preset,
-        "state": view.state if view.over else "interrupted",
+        "state": _state(view, engine),
         "change": round_.hypothesis.statement if round_ else "",
         "settings": _settings(view, candidate),
         "code": candidate is not None and kind_of_change(view, candidate) != "setting never switched on",
         "verdict": verdict.verdict if verdict else None,
+        "cause": _cause(view, candidate, verdict),
         "reasons": list(verdict.reasons) if verdict else [],
         "revoked": revocation_words(candidate) if candidate and candidate.revoked else None,
         "trust": view.trust,
@@ -57,21 +72,23 @@ def verdict_data(view: CampaignView, report: Path | None = None) -> dict[str, An
         "speedup": _speedup(view, verdict),
         "speedup_from": _speedup_from(view, verdict),
         "screening": _screening(candidate),
+        "verification": _verified(verification),
+        "claim": _claim(view),
         "step_time": _step_time(view),
-        "peak_memory": _peaks(view, candidate, verdict),
-        "memory_saving": _saving(verdict),
-        "invariants": [_invariant(i) for i in _invariants(view, candidate, verdict)],
+        "peak_memory": _peaks(view, candidate, measured),
+        "memory_saving": _saving(view, measured),
+        "invariants": [_invariant(i) for i in _invariants(view, candidate)],
         "findings": [f.model_dump(mode="json") for f in _findings(view, candidate)],
         "failure": _failure(view, candidate, verdict),
         "trials": [t.model_dump(mode="json") for t in view.trials.values()],
         "cost": {"runs": len(view.trials) + len(view.sealed), "trial_seconds": round(view.trial_seconds, 3)},
         "alpha": view.granted.alpha if view.granted else None,
         "ordinal": view.granted.ordinal if view.granted else None,
-        "evalue": verdict.evalue if verdict else None,
-        "threshold": 1 / verdict.alpha if verdict and verdict.alpha > 0 else None,
+        "evalue": verification.evalue if verification else None,
+        "threshold": 1 / verification.alpha if verification else None,
         "runs_needed": verdict.runs_needed if verdict else None,
         "run_seconds": _run_seconds(view),
-        "slow_run_bound": verdict.slow_run_bound if verdict else None,
+        "slow_run_bound": verification.slow_run_bound if verification else None,
         "smallest_provable": view.noise.smallest_provable if view.noise else None,
         "noise": _noise(view),
         "calibration": _calibration(view),
@@ -86,6 +103,65 @@ def verdict_data(view: CampaignView, report: Path | None = None) -> dict[str, An
 
 
 # --- the values ---------------------------------------------------------------------------------
+
+
+def _state(view: CampaignView, engine: int | None) -> str:
+    """finished or stopped; while it is not over: running, paused, or interrupted where nobody works on it."""
+    if view.over:
+        return view.state
+    return "interrupted" if engine is None else "paused" if view.paused else "running"
+
+
+def _verification(view: CampaignView) -> VerdictFacts | None:
+    """The verification's own word, the only one that error probability is spent on; None when there was none."""
+    return next((said for said in view.verdicts if said.alpha > 0), None)
+
+
+def _verified(found: VerdictFacts | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {"verdict": found.verdict, "reasons": list(found.reasons), "speedup": found.speedup.model_dump() if found.speedup else None}
+
+
+def _claim(view: CampaignView) -> dict[str, Any] | None:
+    if (claim := view.claim) is None:
+        return None
+    speedup = claim.speedup.model_dump() if claim.speedup else None
+    return {"proven": claim.proven, "pairs": claim.pairs, "speedup": speedup, "reasons": list(claim.reasons)}
+
+
+def _cause(view: CampaignView, candidate: CandidateView | None, verdict: VerdictFacts | None) -> str | None:
+    """What left a change not proven (docs/evaluate.md lists the values); None for every other verdict."""
+    if verdict is None or verdict.verdict != "not_proven":
+        return None
+    if view.state == "stopped":
+        return "stopped" if any(person.action == "stop" for _, person in view.people) else "contract"
+    if candidate is None:
+        return "no_change"
+    if _not_measured(view, candidate, verdict):
+        return "not_measured"
+    if view.claim is not None:
+        confirmed = view.claim.speedup is not None and view.claim.speedup.low > 1
+        return "conditions" if confirmed else "claim"
+    if verdict.evalue is None or verdict.evalue * verdict.alpha < 1:
+        return "no_gain"
+    return "contract" if _learning_unknown(view) else "conditions"
+
+
+def _not_measured(view: CampaignView, candidate: CandidateView, verdict: VerdictFacts) -> bool:
+    """Did blocks decide that do not count, or a claim end before it had its pairs, through no fault of the change?"""
+    if candidate.screen is not None and candidate.screen.outcome in HOST_FAULTS:
+        return True
+    wanted = view.created.contract["proof"]["final_pairs"] if view.created else 0
+    if view.claim is not None and not view.claim.refuted and view.claim.pairs < wanted:
+        return True
+    return any(why in reason for why in view.void_blocks.values() for reason in verdict.reasons)
+
+
+def _learning_unknown(view: CampaignView) -> bool:
+    """May the change learn other weights, while the contract names nothing that tells whether it learns as well?"""
+    invariants = view.created.contract["invariants"] if view.created else {}
+    return invariants.get("weights") == "statistical" and not invariants.get("validation")
 
 
 def _settings(view: CampaignView, candidate: CandidateView | None) -> dict[str, Any]:
@@ -138,16 +214,18 @@ def _peaks(view: CampaignView, candidate: CandidateView | None, verdict: Verdict
     return None
 
 
-def _saving(verdict: VerdictFacts | None) -> dict[str, Any] | None:
-    memory = verdict.memory if verdict else None
+def _saving(view: CampaignView, verdict: VerdictFacts | None) -> dict[str, Any] | None:
+    """What was said of it instead of a gain of time, else by the claim of one."""
+    memory = (verdict.memory if verdict else None) or (view.claim.memory if view.claim else None)
     return memory.model_dump(mode="json") | {"saving": memory.saving} if memory else None
 
 
-def _invariants(view: CampaignView, candidate: CandidateView | None, verdict: VerdictFacts | None) -> list[InvariantFacts]:
+def _invariants(view: CampaignView, candidate: CandidateView | None) -> list[InvariantFacts]:
     """Each invariant once, its worst value over screening, verification and claim; broken ones first, gaps last."""
     screen = candidate.screen.invariants if candidate and candidate.screen else ()
     worst: dict[str, InvariantFacts] = {}
-    for fact in (*screen, *(verdict.invariants if verdict else ()), *(view.claim.invariants if view.claim else ())):
+    verified = (fact for said in view.verdicts for fact in said.invariants)
+    for fact in (*screen, *verified, *(view.claim.invariants if view.claim else ())):
         known = worst.get(fact.name)
         if known is None or _badness(fact) > _badness(known):
             worst[fact.name] = fact
@@ -176,7 +254,7 @@ def _failure(view: CampaignView, candidate: CandidateView | None, verdict: Verdi
     if verdict is None or verdict.verdict != "failed" or candidate is None:
         return None
     own = (view.trials[name] for name in candidate.trials if name in view.trials)
-    trial: TrialFacts | None = next((t for t in own if t.outcome in FAILED_OUTCOMES), None)
+    trial: TrialFacts | None = next((t for t in own if t.outcome in FAILED_OUTCOMES and not t.did_not_fit), None)
     if trial is None:
         return None
     return {
@@ -214,7 +292,8 @@ def _calibration(view: CampaignView) -> dict[str, Any] | None:
 def verdict_page(data: dict[str, Any], width: int = words.WIDTH, colour: bool = False) -> str:
     """The verdict for a terminal, no line longer than `width` columns."""
     headline = f"{_headline(data)} (trust level {data['trust']})"
-    style = "1;32" if data["verdict"] in ("adopted", "leaner") and not data["revoked"] else "1;31"
+    good = data["verdict"] in ("adopted", "leaner") and not data["revoked"]
+    style = "1;32" if good else "1" if data["state"] in UNDER_WAY else "1;31"
     lines = [f"\x1b[{style}m{headline}\x1b[0m" if colour else headline, ""]
     for label, text in _facts(data):
         lines += words.entry(label, text, width)
@@ -233,13 +312,13 @@ def _headline(data: dict[str, Any]) -> str:
         return "TAKEN BACK: what was proven does not count any more"
     if data["state"] == "stopped":
         return "STOPPED: the evaluation was ended before it could decide"
-    if data["verdict"] == "failed" and data["failure"]:
+    if data["state"] in UNDER_WAY:
+        return UNDER_WAY[data["state"]]
+    if data["verdict"] == "failed" and data["trials"]:
         return "FAILED: a run of it failed"
     if data["verdict"] == "adopted" and data["speedup"]:
         return f"ADOPTED: proven {words.times(data['speedup']['estimate'])} faster, and every invariant held"
-    if data["verdict"] == "not_proven" and not data["trials"]:
-        return "NOT PROVEN: nothing was run"
-    return HEADLINES[data["verdict"] or ""]
+    return NOT_PROVEN.get(data["cause"] or "", HEADLINES[data["verdict"] or ""])
 
 
 def _facts(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -251,6 +330,8 @@ def _facts(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "revoked", words.sentence(data["revoked"])
     for number, reason in enumerate(data["reasons"]):
         yield "" if number else "why", words.sentence(reason)
+    if (data["verdict"] is None or data["state"] == "stopped") and (found := data["verification"]):
+        yield "so far", words.sentence(_so_far(found))
     yield from _time(data)
     if step := data["step_time"]:
         yield "a step", f"{words.step_time(step['baseline_s'])} before, {words.step_time(step['candidate_s'])} with it (medians)"
@@ -258,13 +339,21 @@ def _facts(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "memory", _memory(peak, data["memory_saving"])
 
 
+def _so_far(found: dict[str, Any]) -> str:
+    """What the verification said of an evaluation that did not come to its own end."""
+    if found["verdict"] != "adopted":
+        return f"the verification ended as {found['verdict'].replace('_', ' ')}: {'; '.join(found['reasons'])}"
+    speedup = found["speedup"]
+    size = f", {words.times(speedup['estimate'])} as fast" if speedup else ""
+    return f"the verification proved a gain{size}; nothing is adopted before the claim on fresh pairs of runs confirms it"
+
+
 def _time(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
     speedup, screening = data["speedup"], data["screening"]
     if speedup:
         said = f"{words.times(speedup['estimate'])} as fast as the program as it is"
         interval = f"{words.confidence(speedup['confidence'])} interval {speedup['low']:.2f} to {speedup['high']:.2f}"
-        pairs = sum(t["kind"] == "claim" and t["arm"] == "candidate" for t in data["trials"])
-        how = f"claimed on {pairs} fresh pairs of runs" if data["speedup_from"] == "claim" else "of the verification; it holds however often it was looked at"
+        how = f"claimed on {data['claim']['pairs']} fresh pairs of runs" if data["speedup_from"] == "claim" else "of the verification; it holds however often it was looked at"
         yield "speed-up", f"{said} ({interval}), {how}"
     elif screening and screening["log_ratio"] is not None:
         yield "speed-up", f"{words.change(screening['log_ratio'])} step time in screening, against the program as it is: an estimate without an interval"
@@ -354,26 +443,51 @@ def _alpha(data: dict[str, Any]) -> str:
 
 def _next(data: dict[str, Any]) -> str:
     """What a person can do now."""
+    if data["revoked"]:
+        return "leave it out; ask again once what it was taken back for is mended"
     match data["verdict"]:
         case "adopted":
             return "keep it: what was proven holds for this program, contract and machine"
         case "leaner":
             return "keep it where memory is short: it may make room for a setting that is faster"
         case "not_proven":
-            return _more_evidence(data)
+            return _what_it_lacks(data)
         case "slower":
             return "drop it, or look for the part of it that helps"
         case "failed":
-            return "mend the change and ask again" + ("" if data["alpha"] is not None else "; this cost no error probability")
+            return "mend the change and ask again" + _free(data)
+        case None if data["state"] in UNDER_WAY:
+            return f"`rsi attach {data['evaluation']}` watches it"
         case None:
-            return "go on with --resume"
+            return f"go on with --resume; `rsi status {data['evaluation']}` says the whole command"
         case _:
             return "take out what is named above; a change that alters what is learned is not judged by its speed"
 
 
+def _free(data: dict[str, Any]) -> str:
+    return "" if data["alpha"] is not None else "; this cost no error probability"
+
+
+def _what_it_lacks(data: dict[str, Any]) -> str:
+    """What a change that is not proven needs, by what left it so."""
+    match data["cause"]:
+        case "no_change":
+            return "change something that runs"
+        case "stopped":
+            return "ask again, and let it come to its end" + _free(data)
+        case "contract":
+            return "mend the program or workload.toml as said above, then ask again" + _free(data)
+        case "not_measured":
+            return "see that nothing else runs on this machine (`rsi doctor` says what it lacks), then ask again" + _free(data)
+        case "conditions":
+            return "see to what is said above, then ask again: the gain of time itself was shown"
+        case "claim":
+            return "the gain may be smaller than it looked: longer runs ([objective] steps) or several small changes in one patch help"
+        case _:
+            return _more_evidence(data)
+
+
 def _more_evidence(data: dict[str, Any]) -> str:
-    if not data["trials"]:
-        return "change something that runs"
     needed, seconds = data["runs_needed"], data["run_seconds"]
     smallest = f"under {words.percent(data['smallest_provable'])} a gain can hardly be proven here" if data["smallest_provable"] else ""
     if needed:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -136,6 +137,16 @@ def how_to_set(knob: Mapping[str, Any], value: KnobValue) -> str:
         return f"LD_PRELOAD={preload}" if value else f"without {preload} in LD_PRELOAD"
     place = knob.get("file") or knob.get("global_") or ""
     return f"{place} = {value}" if place else f"{knob.get('name', '')} = {value}"
+
+
+def go_on(kind: str, folder: str, preset: str, options: Sequence[str] = (), called: str = "rsi") -> str:
+    """The command, quoted for a shell, that goes on with a campaign or evaluation that was interrupted; a check begins anew.
+
+    `options`: flags that it was begun with and needs again.
+    """
+    command = {"campaign": ("run", "--resume"), "evaluation": ("evaluate", "--resume"), "check": ("check",)}[kind]
+    chosen = ("--preset", preset) if preset else ()
+    return f"{called} {shlex.join((*command, *options, *chosen, folder))}"
 
 
 def contents(techniques: tuple[str, ...], changed: Mapping[str, KnobValue]) -> str:

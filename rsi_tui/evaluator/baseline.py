@@ -3,14 +3,15 @@
 Each pair is a block of two runs of the unchanged program with a seed and length of its own. The
 first pair also runs zero steps, the bf16 twin and every harmless perturbation of the contract: what
 those move in the learned update is what no honest change can be blamed for; and it tries the hidden
-validation, which must tell the trained weights from those of zero steps. A fault of the host voids a pair, twice at the most.
+validation, which must tell the trained weights from those of zero steps. A fault of the host voids a pair, twice
+at the most; then the engine ends, and one that resumes tries it again.
 """
 
 from __future__ import annotations
 
 import math
 
-from rsi_tui.errors import ContractError
+from rsi_tui.errors import ContractError, RsiError
 from rsi_tui.evaluator.bands import calibrate
 from rsi_tui.evaluator.blocks import (
     MAX_VOID,
@@ -24,7 +25,7 @@ from rsi_tui.evaluator.blocks import (
 )
 from rsi_tui.evaluator.eprocess import choose_plan
 from rsi_tui.evaluator.judging import CheckpointJudge
-from rsi_tui.evaluator.lab import Lab
+from rsi_tui.evaluator.lab import HostFault, Lab
 from rsi_tui.evaluator.noise import drift, pair_scale, run_cv, smallest_provable
 from rsi_tui.evaluator.one_step import calibrate_one_step
 from rsi_tui.evaluator.trajectories import calibrate_trajectories
@@ -33,7 +34,10 @@ from rsi_tui.journal.facts import HOST_FAULTS, BandFacts, NoiseFacts
 
 
 def calibrate_baseline(lab: Lab, step: str, alpha: float) -> Calibrated:
-    """Measure noise and bands; sets them on the lab. Raises ContractError when the unchanged program does not run."""
+    """Measure noise and bands; sets them on the lab.
+
+    Raises ContractError when the unchanged program does not run, HostFault when the machine does not let it.
+    """
     if not lab.compares and not lab.holdouts:
         raise ContractError(
             'workload.toml: weights = "statistical" needs a validation under [invariants]: '
@@ -62,15 +66,39 @@ def calibrate_baseline(lab: Lab, step: str, alpha: float) -> Calibrated:
 
 def _pair(lab: Lab, step: str, judged: bool) -> BlockOutcome:
     """A pair that counts; a fault of the host is tried again, any other fault is the contract's."""
-    for attempt in range(MAX_VOID + 1):
-        outcome = _run(lab, f"{step}v{attempt}" if attempt else step, judged)
+    attempt = voided = 0
+    while True:
+        name = f"{step}v{attempt}" if attempt else step
+        voided += lab.steps.find(f"{name}/closed") is None  # what voided a pair of an engine before may be mended by now
+        outcome = _run(lab, name, judged)
         if not outcome.void:
             return outcome
-        failed = next((f for f in (*outcome.setup, *outcome.timed) if f.outcome not in ("ok", *HOST_FAULTS)), None)
-        if failed is not None:
-            what = f"with {_extra(outcome, failed.slot)}" if _extra(outcome, failed.slot) else "unchanged"
-            raise ContractError(f"The program {what} ends as {failed.outcome}: {failed.detail}")
-    raise ContractError(f"The unchanged program could not be measured: {outcome.void}")
+        _blame(outcome)
+        if voided > MAX_VOID:
+            raise _could_not(outcome, voided)
+        attempt += 1
+
+
+def _blame(outcome: BlockOutcome) -> None:
+    """Raises ContractError where a run of the program itself failed."""
+    failed = next((f for f in (*outcome.setup, *outcome.timed) if f.outcome not in ("ok", *HOST_FAULTS)), None)
+    if failed is None:
+        return
+    how = f"ends as {failed.outcome}: {failed.detail.rstrip(' .')}."
+    if extra := _extra(outcome, failed.slot):
+        raise ContractError(f"Mend the program, or take {extra} out of [invariants] in workload.toml: the program with it {how}")
+    raise ContractError(f"Mend the program or its launch in workload.toml first: the program unchanged {how}")
+
+
+def _could_not(outcome: BlockOutcome, voided: int) -> RsiError:
+    """What to raise where no pair counts, and none because a run failed."""
+    why = outcome.void.rstrip(" .")
+    if any(facts.outcome in HOST_FAULTS for facts in (*outcome.setup, *outcome.timed)):
+        return HostFault(
+            f"The machine did not let the unchanged program be measured, {voided} times in a row, the last because {why}: "
+            "see that nothing else runs on it (`rsi doctor` says what it lacks), then try again."
+        )
+    return ContractError(f"Mend the program or workload.toml first: the unchanged program can't be measured, because {why}.")
 
 
 def _extra(outcome: BlockOutcome, slot: int) -> str:

@@ -23,7 +23,8 @@ def check_runs(lab: Lab, step: str, candidate: CandidateFacts) -> str:
         return ""
     theirs = _run(lab, f"{step}/original", lab.original)
     if theirs is not None and counts_against(theirs):
-        raise ContractError(f"The program unchanged ends as {theirs.outcome}: {no_time(theirs)}")
+        how = f"ends as {theirs.outcome}: {no_time(theirs).rstrip(' .')}."
+        raise ContractError(f"Mend the program or its launch in workload.toml first: the program unchanged {how}")
     return f"{ours.outcome if ours.outcome != 'ok' else 'crashed'}: {no_time(ours)}"
 
 

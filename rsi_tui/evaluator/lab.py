@@ -31,6 +31,10 @@ class Interrupted(RsiError):
     exit_code = 1
 
 
+class HostFault(Interrupted):
+    """The machine, not the program, failed what had to be measured; resuming tries it again."""
+
+
 @dataclass
 class Lab:
     """Shared by all measurements of one campaign; owned by the Evaluator."""

@@ -97,7 +97,10 @@ def _add(pairs: _Pairs, checked: Checked) -> None:
 
 
 def _take(pairs: _Pairs, outcome: BlockOutcome, original: CandidateFacts, stack: CandidateFacts) -> None:
-    """Add a pair that counts; a fault of the host is counted, a run of the stack that failed ends the claim."""
+    """Add a pair that counts; a fault of the host is counted, a run of the stack that failed ends the claim.
+
+    What is broken counts in a void pair too; what held there shows nothing.
+    """
     found = tuple(fact for facts in outcome.invariants.values() for fact in facts)
     pairs.reasons += [f"{fact.name} is broken: {fact.how}" for fact in found if fact.status == "broken"]
     base, ours = outcome.of(original), outcome.of(stack)
@@ -108,8 +111,7 @@ def _take(pairs: _Pairs, outcome: BlockOutcome, original: CandidateFacts, stack:
     else:
         pairs.base += base
         pairs.ours += ours
-    if not outcome.void and found:
-        pairs.invariants = found
+    pairs.invariants = worst_of((*pairs.invariants, *(f for f in found if f.status == "broken" or not outcome.void)))
 
 
 def _pair(lab: Lab, step: str, stack: CandidateFacts, judged: bool) -> BlockOutcome:

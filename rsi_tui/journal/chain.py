@@ -272,7 +272,9 @@ def _parse_line(path: Path, line: bytes, name: str) -> Event:
             raise JournalError(
                 f"{path}, {name}: written by a newer rsi (schema {version}, this one knows {SCHEMA_VERSION}); update rsi."
             ) from error
-        raise JournalError(f"{path}, {name}: damaged ({_first_problem(error)}).") from error
+        raise JournalError(
+            f"{path}, {name}: damaged ({_first_problem(error)}); restore the file from a copy, or move its folder away."
+        ) from error
 
 
 def _version(line: bytes) -> int | None:

@@ -62,6 +62,8 @@ class CampaignCreated(Fact):
     """'evaluation': the verdict on one change of a person's own (`rsi evaluate`); 'check': what is planted must be caught"""
     retry: bool = False
     """what failed before under the same conditions is tried again"""
+    options: tuple[str, ...] = ()
+    """of --snapshot, --committed and --unsandboxed those that were given: resuming needs them again"""
     trust: Literal["A", "B", "C"]
     sandbox: str
     """what isolates a trial here, one sentence"""

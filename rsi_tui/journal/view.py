@@ -239,6 +239,11 @@ class CampaignView:
         return self.state in ("finished", "stopped")
 
     @property
+    def final_verdict(self) -> VerdictFacts | None:
+        """The word on an evaluation's change; None until it is over: what its verification adopts must still be claimed."""
+        return self.verdicts[-1] if self.is_evaluation and self.over and self.verdicts else None
+
+    @property
     def state_words(self) -> str:
         """The state for a person: 'searching (paused)', 'stopped (out of hours)'."""
         if self.paused and not self.over:
@@ -595,6 +600,7 @@ def campaign_summary(view: CampaignView) -> dict[str, Any]:
     outcomes = view.outcomes
     claim = view.proven_claim
     best = view.best()
+    decided = view.over or not view.is_evaluation
     return {
         "id": view.id,
         "kind": view.kind,
@@ -618,9 +624,9 @@ def campaign_summary(view: CampaignView) -> dict[str, Any]:
                 "members": list(c.facts.members),
                 "best": c is best,
             }
-            for c in view.adopted()
+            for c in (view.adopted() if decided else ())
         ],
-        "verdict": view.verdicts[-1].verdict if view.is_evaluation and view.verdicts else None,
+        "verdict": view.final_verdict.verdict if view.final_verdict else None,
         "started_at": view.started_at,
         "last_at": view.last_at,
     }

@@ -17,6 +17,7 @@ from types import FrameType
 
 from rsi_tui.audit.reading import write_report
 from rsi_tui.errors import BudgetError, ContractError, GateError, RsiError
+from rsi_tui.evaluator.lab import HostFault
 from rsi_tui.evaluator.service import Interrupted
 from rsi_tui.locations import Home
 from rsi_tui.loop.context import Context
@@ -69,8 +70,8 @@ def _carry(home: Home, opened: Opened, tell: Callable[[str], None]) -> Ended:
     try:
         state, code, sentence = _search(ctx)
         over = True
-    except Interrupted:
-        return Ended(campaign, "interrupted", None, 1)
+    except Interrupted as stop:
+        return Ended(campaign, "interrupted", None, 1, str(stop) if isinstance(stop, HostFault) else "")
     except ContractError:
         opened.writer.close()
         forget(ctx.paths)

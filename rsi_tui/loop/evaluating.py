@@ -16,6 +16,7 @@ from pathlib import Path
 from rsi_tui.audit.reading import write_report
 from rsi_tui.contract.fingerprint import launch_fingerprint
 from rsi_tui.errors import ContractError, UsageError
+from rsi_tui.evaluator.lab import HostFault
 from rsi_tui.evaluator.ledger import campaign_alpha
 from rsi_tui.evaluator.screen import Alone
 from rsi_tui.evaluator.service import Interrupted
@@ -49,6 +50,7 @@ from rsi_tui.loop.known_noise import find_calibration
 from rsi_tui.loop.outer import end
 from rsi_tui.loop.own_change import Applied, OwnChange, apply_change, read_change
 from rsi_tui.loop.reviewer import exploited, static_findings
+from rsi_tui.loop.revoking import heed_veto_of
 from rsi_tui.loop.setup import Listen, Opened, Prepared, Request, forget, open_prepared, outliving, prepare, silent
 from rsi_tui.repo.patch import normalised_diff_hash
 
@@ -97,9 +99,11 @@ class Evaluated:
 
     evaluation: str
     verdict: Verdict | None
-    """None when it was interrupted: `--resume` goes on"""
+    """None when it was interrupted, or the machine failed it: `--resume` goes on"""
     report: Path | None
     exit_code: int
+    sentence: str = ""
+    """what the machine did not allow, where that ended it without a verdict; '' else"""
 
 
 def evaluate(
@@ -181,8 +185,8 @@ def _carry(home: Home, opened: Opened, change: _Change | None, tell: Callable[[s
     try:
         verdict = carry_to_verdict(home, ctx, change)
         over = True
-    except Interrupted:
-        return Evaluated(evaluation, None, None, 1)
+    except Interrupted as stop:
+        return Evaluated(evaluation, None, None, 1, str(stop) if isinstance(stop, HostFault) else "")
     except ContractError:
         # The unchanged program does not run: nothing was learned of the change.
         opened.writer.close()
@@ -207,6 +211,7 @@ def carry_to_verdict(home: Home, ctx: Context, change: _Change | None) -> Verdic
         if ctx.noise is None:
             raise
         state, verdict = "stopped", _record(ctx, "broken contract", "not_proven", (str(error),))
+    verdict = heed_veto_of(ctx, verdict)
     end(ctx, state, "; ".join(verdict.reasons) if state == "stopped" else verdict.verdict.replace("_", " "))
     return verdict.verdict
 
@@ -332,8 +337,9 @@ def _screened_out(ctx: Context, candidate: CandidateFacts, screened: Alone) -> V
 
 
 def _unclaimed(ctx: Context, verdict: VerdictFacts, claim: ClaimFacts) -> VerdictFacts:
-    """A proven gain that did not hold on fresh pairs, or broke an invariant there."""
+    """A proven gain that did not hold on fresh pairs; there a run of the change may also have failed, or an invariant broken."""
     broken = [f"{i.name} is broken on fresh pairs: {i.how}" for i in claim.invariants if i.status == "broken"]
+    told: Verdict = "invalid" if broken else "failed" if claim.refuted else "not_proven"
     reasons = broken or ["it was proven in its verification, but what follows did not hold on fresh pairs", *claim.reasons]
-    facts = verdict.model_copy(update={"verdict": "invalid" if broken else "not_proven", "reasons": tuple(reasons)})
+    facts = verdict.model_copy(update={"verdict": told, "reasons": tuple(reasons)})
     return ctx.steps.once("claim/verdict", VerdictReached, lambda: VerdictReached(verdict=facts)).verdict

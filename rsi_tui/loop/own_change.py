@@ -136,7 +136,7 @@ def _read_patch(patch: str) -> str:
     try:
         return text_of(sys.stdin.buffer.read() if patch == "-" else Path(patch).expanduser().read_bytes())
     except OSError as error:
-        raise UsageError(f"--patch {patch} can't be read: {error.strerror}.") from error
+        raise UsageError(f"--patch {patch} can't be read ({error.strerror}): name a file with a unified diff, or - for stdin.") from error
 
 
 def _commit_diff(source: Source, ref: str) -> tuple[str, str]:

@@ -73,6 +73,12 @@ class Request:
     committed: bool = False
     unsandboxed: bool = False
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Those of the flags that resuming needs again."""
+        given = {"--snapshot": self.snapshot, "--committed": self.committed, "--unsandboxed": self.unsandboxed}
+        return tuple(flag for flag, on in given.items() if on)
+
 
 @dataclass
 class Opened:
@@ -307,6 +313,7 @@ def _created(
         max_candidates=1 if alone else request.candidates or contract.proof.max_candidates,
         hours=request.hours,
         retry=request.retry,
+        options=request.options,
         trust=trust,
         sandbox=launcher.describe(),
         host=host,

@@ -142,7 +142,7 @@ def test_damage_is_found_with_its_line(tmp_path: Path, story_bytes: bytes, kind:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda lines: lines.__setitem__(3, b"{}\n"), "line 4"),
+        (lambda lines: lines.__setitem__(3, b"{}\n"), "line 4: damaged .*; restore the file from a copy"),
         (lambda lines: lines.__delitem__(3), "line 4.*does not follow"),
         (lambda lines: lines.__setitem__(3, b"\xff\xfe\n"), "line 4"),
         (lambda lines: lines.__setitem__(3, lines[3].replace(b'"v":1', b'"v":2').replace(b'"type":"', b'"type":"x')), "newer rsi"),

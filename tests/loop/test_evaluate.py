@@ -24,6 +24,7 @@ from rsi_tui.journal.events import (
     Calibrated,
     Claimed,
     Event,
+    PersonActed,
     Revoked,
     Screened,
     StateChanged,
@@ -35,6 +36,7 @@ from rsi_tui.journal.facts import (
     ClaimFacts,
     Interval,
     InvariantFacts,
+    MemorySavingFacts,
     Outcome,
     ScreenFacts,
     Verdict,
@@ -52,6 +54,11 @@ from tests.support.story import write_home
 
 BROKEN = InvariantFacts(name="learned update, all tensors", status="broken", value=0.3, limit=5e-5, how="ten times the largest harmless one")
 
+SAVING = MemorySavingFacts(
+    limit_bytes=184 * 2**20, incumbent_peak_bytes=200 * 2**20, peak_bytes=180 * 2**20, runs=3, proven=True,
+    reason="3 fresh runs ended well under a hard limit of 184 MiB",
+)  # fmt: skip
+
 
 @dataclass
 class Judge(Oracle):
@@ -64,6 +71,9 @@ class Judge(Oracle):
     saves: bool = False
     claim_holds: bool = True
     claim_breaks: bool = False
+    claim_finds: str = ""
+    """what is wrong with the change itself"""
+    claim_saves: bool = False
     asked: list[str] = field(default_factory=list)
     """measurements that were made, not read back"""
     alphas: list[float] = field(default_factory=list)
@@ -109,9 +119,11 @@ class Judge(Oracle):
         self._fresh(step, "claim")
         facts = ClaimFacts(
             candidate=stack.id, pairs=8, baseline_step_s=0.1, candidate_step_s=0.09, total_wall_ratio=1.1, slope_ratio=1.1,
-            speedup=Interval(estimate=1.11, low=1.08, high=1.14, confidence=0.99), baseline_peak_bytes=200 * 2**20,
-            candidate_peak_bytes=180 * 2**20, slow_run_bound=0.3, invariants=(BROKEN,) if self.claim_breaks else (),
-            proven=self.claim_holds, reasons=() if self.claim_holds else ("the interval does not lie above 1",),
+            speedup=Interval(estimate=1.11, low=1.08 if self.claim_holds else 0.98, high=1.14, confidence=0.99),
+            baseline_peak_bytes=200 * 2**20, candidate_peak_bytes=180 * 2**20, slow_run_bound=0.3,
+            invariants=(BROKEN,) if self.claim_breaks else (), proven=self.claim_holds, refuted=self.claim_finds,
+            reasons=() if self.claim_holds else (self.claim_finds or "the interval does not lie above 1",),
+            memory=SAVING if self.claim_saves else None,
         )  # fmt: skip
         return self.steps.once(step, Claimed, lambda: Claimed(claim=facts)).claim
 
@@ -161,7 +173,11 @@ COURSES: list[tuple[str, dict[str, object], Verdict, list[str]]] = [
     ("fails in verification", {"verdict": lambda c: "failed"}, "failed", ["calibrate", "screen", "verify"]),
     ("no claim", {"claim_holds": False}, "not_proven", ["calibrate", "screen", "verify", "claim"]),
     ("breaks late", {"claim_holds": False, "claim_breaks": True}, "invalid", ["calibrate", "screen", "verify", "claim"]),
-]
+    (
+        "dies late", {"claim_holds": False, "claim_finds": "run t90 of the stack has no time (crashed): no such file"}, "failed",
+        ["calibrate", "screen", "verify", "claim"],
+    ),
+]  # fmt: skip
 
 
 IDS = [course[0] for course in COURSES]
@@ -423,7 +439,37 @@ def test_an_adoption_that_is_taken_back_is_said_first(tmp_path: Path) -> None:
     one.verdict()
     one.room.writer.append(Revoked(candidate="c1", who="ann", reason="it breaks the loader", reopened=()))
     page = verdict_page(verdict_data(one.view))
-    assert page.startswith("TAKEN BACK") and "it breaks the loader" in page
+    assert page.startswith("TAKEN BACK") and "it breaks the loader" in page and "leave it out" in page and "keep it" not in page
+
+
+def vetoed(folder: Path, events: tuple[Event, ...] = (), **told: object) -> Trial:
+    """An evaluation whose adoption a person vetoes while it is being claimed."""
+    one = trial(folder, events, **told)
+
+    def during(what: str) -> None:
+        if what == "claim" and not one.room.writer.bodies(PersonActed):
+            send_command(one.room.ctx.paths, "ann", "veto", "c1: it breaks the loader")
+        one.room.ctx.heed_people()
+
+    one.judge.during = during
+    return one
+
+
+def test_a_veto_of_an_evaluation_under_way_decides_it(tmp_path: Path) -> None:
+    one = vetoed(tmp_path)
+    assert one.verdict() == "not_proven" and evaluating.EXIT_CODES["not_proven"] == 4
+    (revoked,) = one.room.writer.bodies(Revoked)
+    assert (revoked.candidate, revoked.who, revoked.reason, revoked.reopened) == ("c1", "ann", "it breaks the loader", ())
+    assert one.view.best() is None and one.view.proven_speedup() is None and one.view.state == "finished"
+    assert verdict_page(verdict_data(one.view)).startswith("TAKEN BACK")
+    again = vetoed(tmp_path, tuple(one.room.writer.events[:-2]))
+    assert again.verdict() == "not_proven" and again.room.writer.bodies(Revoked) == [revoked]
+
+
+def test_a_veto_of_what_its_claim_refuses_changes_nothing(tmp_path: Path) -> None:
+    one = vetoed(tmp_path, claim_holds=False, claim_breaks=True)
+    assert one.verdict() == "invalid"
+    assert one.room.writer.bodies(Revoked) == []
 
 
 KEYS: dict[str, Callable[[object], bool]] = {

@@ -177,7 +177,7 @@ def test_settings_that_the_contract_does_not_list_are_usage_errors(
 @pytest.mark.parametrize(
     ("asked", "word"),
     [
-        ({}, "--patch"), ({"patch": "/nowhere/x.diff"}, "/nowhere/x.diff"), ({"commit": "no-such-branch"}, "no-such-branch"),
+        ({}, "--patch"), ({"patch": "/nowhere/x.diff"}, "/nowhere/x.diff.*name a file with a unified diff"), ({"commit": "no-such-branch"}, "no-such-branch"),
         ({"commit": "--all"}, "no such commit"), ({"settings": ("micro_batch=1",), "resume": True}, "No interrupted evaluation"),
     ],
 )  # fmt: skip
