@@ -14,6 +14,7 @@ from rsi_tui.audit.report import render_markdown, render_report
 from rsi_tui.errors import UsageError
 from rsi_tui.journal import events as ev
 from rsi_tui.journal.chain import JournalWriter, read_events
+from rsi_tui.journal.facts import InvariantFacts, MemorySavingFacts
 from rsi_tui.journal.view import CampaignView, campaign_summary
 from tests.support.story import FUSED_DIFF, SDPA_DIFF, STAGES, story, write_home, write_story
 
@@ -58,15 +59,91 @@ def test_no_screening_estimate_is_quoted_as_a_result(markdown: str) -> None:
         assert estimate not in headline + proven
 
 
+def gaps_of(path: Path) -> str:
+    return report_of(path).split("**Not covered:**")[1].split("##")[0]
+
+
+def changed_story(path: Path, verdict: dict[str, object], claim: dict[str, object] | None, *, proven: bool = True) -> str:
+    """The report of the story with other facts in its bundle's verdict and claim; None leaves the claim and what follows out."""
+    with JournalWriter.open(path) as journal:
+        for body in story("c", proven=proven):
+            if isinstance(body, ev.VerdictReached) and body.verdict.candidate == "c6":
+                body = ev.VerdictReached(verdict=body.verdict.model_copy(update=verdict))
+            if isinstance(body, ev.Claimed):
+                if claim is None:
+                    break
+                body = ev.Claimed(claim=body.claim.model_copy(update=claim))
+            journal.append(body)
+    return report_of(path)
+
+
 def test_the_report_always_names_what_no_campaign_covers(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     for stage in ("created", "finished"):
         path.unlink(missing_ok=True)
         write_story(path, until=stage)  # type: ignore[arg-type]
-        gaps = report_of(path).split("**Not covered:**")[1].split("##")[0]
-        assert "single step" in gaps
-        assert "at most 80 steps" in gaps
-        assert "not proven by runs under a lower limit" in gaps
+        gaps = gaps_of(path)
+        assert "at most 80 steps" in gaps and "is not seen" in gaps
+        assert "no run of that length was made" in gaps
+        assert ("not proven by runs under a lower limit" in gaps) == (stage == "finished")
+
+
+STEPPED = InvariantFacts(
+    name="update from a saved state, all tensors", status="held", value=1e-6, limit=2e-5,
+    how="three times the largest harmless one; from the state after 160 updates, counters moved on",
+)  # fmt: skip
+UNMOVED = InvariantFacts(
+    name="changes that start late in a real run", status="not_covered", value=None, limit=None, how="counters could not be moved on"
+)
+
+
+@pytest.mark.parametrize(
+    ("seen", "says", "never"),
+    [
+        ((), "begins to act after the length that was run (at most 80 steps here) is not seen", "saved states"),
+        ((STEPPED,), "one of them with its step counters moved on, were compared", "begins to act after"),
+        ((STEPPED, UNMOVED), "only a few updates from saved states were compared", "one of them"),
+    ],
+    ids=["no states", "moved on", "not moved on"],
+)
+def test_a_gap_is_named_only_where_it_is_one(tmp_path: Path, seen: tuple[InvariantFacts, ...], says: str, never: str) -> None:
+    text = changed_story(tmp_path / "journal.jsonl", {"invariants": seen}, {})
+    gaps = text.split("**Not covered:**")[1].split("##")[0]
+    assert says in gaps and never not in gaps
+    assert "Gradients of a single step from hidden states are not compared" not in gaps
+    assert ("update from a saved state, all tensors | held" in text) == bool(seen), "what the verification looked at"
+
+
+@pytest.mark.parametrize("proven", [True, False])
+def test_a_saving_is_called_unproven_only_where_it_is(tmp_path: Path, proven: bool) -> None:
+    saving = MemorySavingFacts(
+        limit_bytes=640 * 2**20, incumbent_peak_bytes=700 * 2**20, peak_bytes=600 * 2**20, runs=3, proven=proven,
+        reason="3 fresh runs ended well under it" if proven else "the incumbent runs under it as well", trials=(),
+    )  # fmt: skip
+    changed_story(tmp_path / "journal.jsonl", {}, {"memory": saving})
+    gaps = gaps_of(tmp_path / "journal.jsonl")
+    assert ("lower was measured, not proven" in gaps) != proven
+    assert ("the incumbent runs under it as well" in gaps) != proven
+
+
+def test_what_was_checked_of_a_change_that_was_not_adopted_is_told(tmp_path: Path) -> None:
+    broken = InvariantFacts(name="learned update", status="broken", value=0.3, limit=5e-5, how="ten times the largest harmless one")
+    text = changed_story(tmp_path / "journal.jsonl", {"verdict": "invalid", "invariants": (broken,)}, None, proven=False)
+    told = text.split("## What had to stay the same")[1].split("##")[0]
+    assert "what was seen of c6" in told and "| learned update | broken | 0.3 | 5e-05 |" in told
+    assert "No change came far enough" not in told
+
+
+def test_a_change_that_screening_saw_break_an_invariant_was_checked(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    broken = InvariantFacts(name="learned update", status="broken", value=0.3, limit=5e-5, how="ten times the largest harmless one")
+    with JournalWriter.open(path) as journal:
+        for body in story("c", until="screening"):
+            if isinstance(body, ev.Screened):
+                body = ev.Screened(results=tuple(r.model_copy(update={"invariants": (broken,)}) for r in body.results[:1]))
+            journal.append(body)
+    told = report_of(path).split("## What had to stay the same")[1].split("##")[0]
+    assert "what was seen of c1" in told and "| learned update | broken" in told
 
 
 def test_every_sentence_has_one_full_stop(markdown: str) -> None:
