@@ -5,7 +5,8 @@ Lengths differ from pair to pair, so that the claim also holds as the slope of t
 total wall, nothing amortised. The first pair that counts is also compared and validated, on a hidden
 set of the claim's own; without that nothing is claimed. Where updates need not be the same, the stack must
 learn as well as the original over fresh seeds, validated on that set. A stack that also needs less memory is
-held to that in runs of its own; a saving that is not proven leaves the claim of time as it is.
+held to that in runs of its own; a saving that is not proven leaves the claim of time as it is. A stack that no
+verification has seen must also show here what a verification asks of every other adoption.
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ from rsi_tui.evaluator.blocks import (
 )
 from rsi_tui.evaluator.claim import fewest_pairs, hodges_lehmann, slow_run_bound
 from rsi_tui.evaluator.draws import shuffled
+from rsi_tui.evaluator.endurance import endure
 from rsi_tui.evaluator.judging import CheckpointJudge
 from rsi_tui.evaluator.lab import Lab
 from rsi_tui.evaluator.measures import Checked, gaps, highest_peak, scores, slope_of_walls, total_wall_holds, worst_of
 from rsi_tui.evaluator.noninferior import check_noninferior
+from rsi_tui.evaluator.one_step import check_one_step
 from rsi_tui.evaluator.saving import prove_saving
 from rsi_tui.evaluator.slow_runs import judge_slow_runs
+from rsi_tui.evaluator.states import has_states
 from rsi_tui.journal.events import Claimed
 from rsi_tui.journal.facts import (
     AttributionFacts,
@@ -62,19 +66,24 @@ class _Pairs:
     voided: int = 0
 
 
-def prove(lab: Lab, step: str, stack: CandidateFacts, attribution: tuple[AttributionFacts, ...]) -> ClaimFacts:
-    """Run the pairs and make the claim; `proven` is False, with reasons, when it does not hold."""
+def prove(
+    lab: Lab, step: str, stack: CandidateFacts, attribution: tuple[AttributionFacts, ...], *, verified: bool = True
+) -> ClaimFacts:
+    """Run the pairs and make the claim; `proven` is False, with reasons, when it does not hold.
+
+    `verified`: was this very stack adopted by a verification? Else its claim has to be that as well.
+    """
     pairs = _Pairs()
     number = 0
     while len(pairs.base) < lab.contract.proof.final_pairs and pairs.voided <= MAX_VOID and not pairs.reasons:
         number += 1
         _take(pairs, _pair(lab, f"{step}/p{number}", stack, judged=lab.compares and not pairs.invariants), lab.original, stack)
-    made = lab.steps.once(step, Claimed, lambda: Claimed(claim=_concluded(lab, step, stack, pairs, attribution)))
+    made = lab.steps.once(step, Claimed, lambda: Claimed(claim=_concluded(lab, step, stack, pairs, attribution, verified)))
     return made.claim
 
 
 def _concluded(
-    lab: Lab, step: str, stack: CandidateFacts, pairs: _Pairs, attribution: tuple[AttributionFacts, ...]
+    lab: Lab, step: str, stack: CandidateFacts, pairs: _Pairs, attribution: tuple[AttributionFacts, ...], verified: bool = True
 ) -> ClaimFacts:
     """The claim, after what it needs besides the pairs; where they were in vain nothing more is run."""
     promising = not pairs.reasons and len(pairs.base) >= fewest_pairs(CONFIDENCE)
@@ -86,7 +95,26 @@ def _concluded(
     if sound and (found := prove_saving(lab, f"{step}/memory", stack, lab.original, pairs.ours, pairs.base, "claim")):
         memory, checked = found
         _add(pairs, checked)
-    return _claim(lab, stack, pairs, attribution, memory)
+    made = _claim(lab, stack, pairs, attribution, memory)
+    if made.proven and not verified:
+        _verify_as_well(lab, step, stack, pairs, made)
+        made = _claim(lab, stack, pairs, attribution, memory)
+    return made
+
+
+def _verify_as_well(lab: Lab, step: str, stack: CandidateFacts, pairs: _Pairs, made: ClaimFacts) -> None:
+    """What a verification asks besides, the first that fails decides: the margin, single updates, no rare disasters."""
+    margin = lab.contract.objective.margin
+    if made.speedup is None or made.speedup.low <= 1 / (1 - margin):
+        pairs.lacking.append(f"the interval does not lie above the margin of {margin:.1%}, and no verification has seen this stack")
+        return
+    if has_states(lab):
+        checked = check_one_step(lab, f"{step}/one-step", stack)
+        _add(pairs, checked)
+        pairs.lacking += [checked.trouble] if checked.trouble else []
+    if not pairs.reasons and not pairs.lacking:
+        why_not, _ = endure(lab, f"{step}/endurance", stack, lab.original, pairs.base)
+        pairs.reasons += [why_not] if why_not else []
 
 
 def _add(pairs: _Pairs, checked: Checked) -> None:

@@ -226,9 +226,14 @@ class Evaluator:
         """
         return verify(self._lab, step, candidate, incumbent, alpha, predicted_gain, early_look=early_look)
 
-    def claim(self, step: str, stack: CandidateFacts, attribution: tuple[AttributionFacts, ...]) -> ClaimFacts:
-        """The stack against the original, on fresh pairs."""
-        return prove(self._lab, step, stack, attribution)
+    def claim(
+        self, step: str, stack: CandidateFacts, attribution: tuple[AttributionFacts, ...], *, verified: bool = True
+    ) -> ClaimFacts:
+        """The stack against the original, on fresh pairs.
+
+        One that no verification adopted (`verified` False) must also show what a verification asks.
+        """
+        return prove(self._lab, step, stack, attribution, verified=verified)
 
     def machine_lent(self) -> contextlib.AbstractContextManager[None]:
         """Within it, other campaigns may measure on this machine even if a block of ours is open."""

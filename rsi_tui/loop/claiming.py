@@ -3,6 +3,9 @@
 A claim that finds something wrong with the stack itself, a broken invariant or a run that fails, refutes its
 adoption: it is taken back, and what was adopted before it is claimed instead. A claim that only falls short in
 time is the end.
+
+What is left of a stack was never verified. It is adopted by its claim, which for that must also show what every other
+adoption has shown: a gain above the margin, the same updates from saved states, and that very slow runs are rare.
 """
 
 from __future__ import annotations
@@ -45,11 +48,12 @@ def _claim(ctx: Context, step: str, best: CandidateFacts) -> ClaimFacts:
     if not ctx.contract.proof.leave_one_out:
         return ctx.evaluator.claim(step, best, estimates)
     stack, parts = eliminate(ctx, best)
-    made = ctx.evaluator.claim(step, stack, parts)
+    verified = stack.id in {attempt.candidate.id for attempt in ctx.memory.adopted}
+    made = ctx.evaluator.claim(step, stack, parts, verified=verified)
     if made.refuted and stack.id != best.id:
         # What was left out may be what the rest needs: a saving of memory that costs no time, for example.
         return ctx.evaluator.claim(f"{step}/whole", best, estimates)
-    if made.proven and stack.id not in {attempt.candidate.id for attempt in ctx.memory.adopted}:
+    if made.proven and not verified:
         ctx.memory.judged(ctx.steps.once(f"{step}/adopted", VerdictReached, lambda: _by_its_claim(made, best)).verdict)
     return made
 

@@ -64,6 +64,7 @@ def test_what_contributes_is_measured_and_proven_part_by_part(tmp_path: Path, bu
     best = made.ctx.memory.best
     assert (round_.stack, round_.dropped) == (best.id, "")
     assert made.oracle.claimed == [best.id], "nothing was left out: the stack as it was adopted"
+    assert made.oracle.unverified == []
     assert {part.name for part in round_.parts} == {"c1", "c2", "c3"}
     for part in claimed(made).values():
         assert part.how == "leave-one-out" and part.proven and part.interval is not None and part.candidate == part.name
@@ -90,6 +91,7 @@ def test_a_passenger_is_left_out_and_the_claim_proves_what_is_left(tmp_path: Pat
     assert (first.stack, first.dropped, second.dropped) == (adopted, "c2", "")
     (final,) = made.oracle.claimed
     assert second.stack == final != adopted
+    assert made.oracle.unverified == [final], "it must show what a verification asks of every other adoption"
     text = files(made, final)
     assert "def one(" in text and "def three(" in text and "def two(" not in text
     assert set(claimed(made)) == {"c1", "c3"}
@@ -219,6 +221,7 @@ def test_where_what_is_left_turns_out_broken_the_stack_as_it_was_adopted_is_clai
     made.oracle.refuted = lambda stack: "run t40 of the stack has no time (oom)" if "c2" not in stack.members else ""
     assert run_campaign(made.ctx) == "finished"
     assert len(made.oracle.claimed) == 2 and made.oracle.claimed[-1] == made.ctx.memory.best.id == "c4"
+    assert made.oracle.unverified == made.oracle.claimed[:1]
     assert {part.how for part in claimed(made).values()} == {"estimate from screening"}
 
 

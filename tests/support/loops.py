@@ -100,6 +100,8 @@ class Oracle:
     forced: list[str] = field(default_factory=list)
     """verified without an early look"""
     claimed: list[str] = field(default_factory=list)
+    unverified: list[str] = field(default_factory=list)
+    """claimed with what a verification asks besides"""
     revealed: bool = False
     closed: bool | None = None
 
@@ -150,10 +152,13 @@ class Oracle:
         facts = VerdictFacts(candidate=candidate.id, incumbent=incumbent.id, verdict=verdict, reasons=("told",), alpha=0.0)
         return self.steps.once(step, VerdictReached, lambda: VerdictReached(verdict=facts)).verdict
 
-    def claim(self, step: str, stack: CandidateFacts, attribution: tuple[AttributionFacts, ...]) -> ClaimFacts:
+    def claim(
+        self, step: str, stack: CandidateFacts, attribution: tuple[AttributionFacts, ...], *, verified: bool = True
+    ) -> ClaimFacts:
         self.during("claim")
         if self.steps.find(step) is None:
             self.claimed.append(stack.id)
+            self.unverified += [] if verified else [stack.id]
         facts = ClaimFacts(
             candidate=stack.id, pairs=8, baseline_step_s=0.1, candidate_step_s=0.09, speedup=None, total_wall_ratio=None,
             slope_ratio=None, baseline_peak_bytes=None, candidate_peak_bytes=None, slow_run_bound=1.0, invariants=(),
