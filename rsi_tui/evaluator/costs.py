@@ -34,6 +34,8 @@ INCUMBENTS = 2
 """of a screening batch"""
 BATCHES = 3
 """of a candidate in screening, at most"""
+LIVE_CHEATS = 6
+"""planted cheats that are run before the first search on a program, where it has the places for as many"""
 SURVIVE = 0.4
 """share of candidates without effect that are given a second batch: normal noise beyond 0.2 pair scales"""
 
@@ -175,18 +177,30 @@ def last_conditions(contract: Contract, runs_before: int) -> Runs:
 
 def saving(contract: Contract) -> Runs:
     """Proof of a memory saving: the incumbent once and the candidate three times under the limit; half when it fails."""
-    timed = 1 + RUNS_UNDER_LIMIT
-    whole = exactly(block_setup(contract) + timed)
+    whole = _under_limit(contract)
     seeds = exactly(0) if bench(contract).compares else _over_seeds()
-    return Runs(whole.least - timed // 2, whole.usual, whole.most) + Runs(0, seeds.usual, seeds.most)
+    return whole + Runs(0, seeds.usual, seeds.most)
 
 
 def claim(contract: Contract) -> Runs:
-    """Fresh pairs of the original and what was adopted."""
+    """Fresh pairs of the original and what was adopted; at most, a saving of memory that was seen is proven as well."""
     pairs = 2 * contract.proof.final_pairs
+    saved = Runs(0, 0, _under_limit(contract).most)
     if not bench(contract).compares:
-        return exactly(pairs) + _over_seeds()
-    return exactly(block_setup(contract) + pairs)
+        return exactly(pairs) + _over_seeds() + saved
+    return exactly(block_setup(contract) + pairs) + saved
+
+
+def red_team(contract: Contract) -> Runs:
+    """Planted cheats beside an honest run, in one block; at most, each is asked from the saved states as well.
+
+    Attempts to leave the sandbox are no runs of the program and are not counted, nor are cheats that a review was
+    expected to see and did not, which are run besides.
+    """
+    lab = bench(contract)
+    setup = len(setup_slots(lab, lab.original, initial=bool(contract.invariants.validation)))
+    late = _steps(lab, 1).times(LIVE_CHEATS)
+    return Runs(setup, setup + LIVE_CHEATS, setup + LIVE_CHEATS + late.most)
 
 
 def elimination(members: int, rounds: int) -> Runs:
@@ -198,8 +212,8 @@ def elimination(members: int, rounds: int) -> Runs:
 
 
 def states_on_demand(contract: Contract) -> Runs:
-    """Saved states that are made for a check because the calibration was taken over from another campaign."""
-    return _making_states(bench(contract))
+    """Saved states where the calibration was taken over from another campaign: they are made when a check asks for them."""
+    return Runs(0, 0, _making_states(bench(contract)).most)
 
 
 # --- pieces -----------------------------------------------------------------------------------
@@ -218,6 +232,13 @@ def _steps(lab: Lab, beside: int) -> Runs:
     states, each = len(state_lengths(lab)), 1 + (1 if lab.twin else 0) + beside
     moved = states + 1 if states > 1 else states
     return Runs(states * each, moved * each, moved * each)
+
+
+def _under_limit(contract: Contract) -> Runs:
+    """Runs under a lower limit of memory; they end half-way when the incumbent fits too, or the candidate does not."""
+    timed = 1 + RUNS_UNDER_LIMIT
+    whole = block_setup(contract) + timed
+    return Runs(whole - timed // 2, whole, whole)
 
 
 def _over_seeds() -> Runs:

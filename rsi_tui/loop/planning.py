@@ -22,11 +22,13 @@ from rsi_tui.errors import JournalError
 from rsi_tui.evaluator import costs
 from rsi_tui.evaluator.costs import Runs
 from rsi_tui.evaluator.ledger import LIFE, campaign_alpha
+from rsi_tui.evaluator.service import FEW_ESCAPES
 from rsi_tui.journal.events import CampaignCreated
 from rsi_tui.journal.facts import NoiseFacts
 from rsi_tui.journal.home import next_ordinal
 from rsi_tui.journal.view import CampaignView, campaign_ids, load_campaign
 from rsi_tui.locations import Home
+from rsi_tui.loop.banking import MAX_OFFERED
 from rsi_tui.loop.bundle import MAX_TRIES
 from rsi_tui.loop.elimination import ROUNDS
 from rsi_tui.loop.setup import host_of
@@ -51,7 +53,9 @@ class Known:
     """that the mean is over"""
     noise: NoiseFacts | None = None
     source: str = ""
-    """campaign or evaluation it comes from"""
+    """campaign or evaluation that the seconds come from"""
+    noise_source: str = ""
+    """that the noise comes from"""
 
 
 def plan(home: Home, workload: Path, preset: str = "", seconds_per_run: float | None = None) -> dict[str, Any]:
@@ -76,12 +80,13 @@ def plan(home: Home, workload: Path, preset: str = "", seconds_per_run: float | 
         "ordinal": ordinal,
         "alpha": alpha,
         "alpha_per_verification": share,
-        "noise": {"cv": known.noise.run_cv, "pair_scale": known.noise.pair_scale, "from": known.source} if known.noise else None,
+        "noise": {"cv": known.noise.run_cv, "pair_scale": known.noise.pair_scale, "from": known.noise_source} if known.noise else None,
         "smallest_provable": [_smallest(contract, cv, known.noise, alpha, share) for cv in cvs],
         "priced_at_cv": known.noise.run_cv if known.noise else CVS[1],
         "parts": [_row(name, runs, seconds) for name, runs in parts(contract)],
         "evaluate": [_row(name, runs, seconds, provable) for name, runs, provable in evaluations(contract, alpha, middle)],
         "run": [_row(name, runs, seconds) for name, runs in campaigns(contract, share, middle)],
+        "escapes": len(FEW_ESCAPES) if contract.proof.red_team else 0,
     }
 
 
@@ -90,7 +95,7 @@ def look_back(home: Home, key: str, contract: Contract) -> Known:
     if not home.campaigns.is_dir():
         return Known()
     terms, host = terms_hash(contract.model_dump(mode="json")), host_of(contract)
-    seconds, runs, noise, source = None, 0, None, ""
+    seconds, runs, noise, source, noise_source = None, 0, None, "", ""
     for id in campaign_ids(home):
         try:
             view = load_campaign(home, id)
@@ -101,10 +106,10 @@ def look_back(home: Home, key: str, contract: Contract) -> Known:
         if seconds is None and (walls := _walls(view)):
             seconds, runs, source = fmean(walls), len(walls), id
         if noise is None and view.noise is not None:
-            noise, source = view.noise, source or id
+            noise, noise_source = view.noise, id
         if seconds is not None and noise is not None:
             break
-    return Known(seconds, runs, noise, source)
+    return Known(seconds, runs, noise, source, noise_source)
 
 
 def _same(created: CampaignCreated, key: str, terms: str, host: dict[str, str]) -> bool:
@@ -124,7 +129,8 @@ def parts(contract: Contract) -> list[tuple[str, Runs]]:
     return [
         ("check: does the program run", costs.PROFILE),
         ("baseline: noise and bands", costs.calibration(contract)),
-        ("asking a recent baseline again", costs.recheck(contract)),
+        ("asking a recent baseline again", costs.recheck(contract) + costs.states_on_demand(contract)),
+        *([("red team, once a program", costs.red_team(contract))] if contract.proof.red_team else []),
         ("screening of one change", costs.screening_alone(contract)),
         ("proof of a memory saving", costs.saving(contract)),
         ("claim on fresh pairs", costs.claim(contract)),
@@ -159,12 +165,16 @@ def screen_runs_of_candidate(verification_runs: int, contract: Contract) -> int:
 
 
 def campaigns(contract: Contract, share: float, scale: float) -> list[tuple[str, Runs]]:
-    """Runs of `rsi run` with the whole budget of candidates."""
+    """Runs of `rsi run` with the whole budget of candidates.
+
+    The red team is counted as of a first campaign; where an earlier one passed it, as the least has it, it costs nothing.
+    """
     count = contract.proof.max_candidates
     base = costs.PROFILE + costs.calibration(contract)
     screen = costs.screening(contract, count)
     canary = costs.verification(contract, share, 0.0, scale).runs if contract.proof.canaries else costs.exactly(0)
-    nothing = base + screen + canary
+    team = costs.red_team(contract) if contract.proof.red_team else costs.exactly(0)
+    nothing = base + Runs(0, team.usual, team.most) + screen + canary + _banking(contract)
     proof = costs.verification(contract, share, -math.log1p(-GAINS[1]), scale).runs
     tries = MAX_TRIES if contract.proof.bundle else contract.proof.max_verifications
     usual = 1 if contract.proof.bundle else max(1, count // 10)
@@ -172,9 +182,19 @@ def campaigns(contract: Contract, share: float, scale: float) -> list[tuple[str,
     each = proof + costs.last_conditions(contract, ours)
     found = Runs(each.least, each.usual * usual, each.most * tries) + costs.claim(contract)
     if contract.proof.leave_one_out:
-        found = found + costs.elimination(usual, ROUNDS)
+        # What is left of a stack must show what verifications ask, else the whole of it is claimed after all.
+        again = costs.last_conditions(contract, 0).most + costs.claim(contract).most
+        found = found + costs.elimination(usual, ROUNDS) + Runs(0, 0, again)
     proofs = words.plural(usual, "proof")
     return [("nothing is faster", nothing), (f"{proofs} of {words.percent(GAINS[1])}, and the claim", nothing + found)]
+
+
+def _banking(contract: Contract) -> Runs:
+    """Proofs of savings that screening saw in what is no faster: one is typical, MAX_OFFERED the most; none before a bundle."""
+    if contract.proof.bundle:
+        return costs.exactly(0)
+    one = costs.saving(contract)
+    return Runs(0, one.usual, MAX_OFFERED * one.most)
 
 
 def _row(name: str, runs: Runs, seconds: float, provable: bool | None = None) -> dict[str, Any]:
@@ -204,6 +224,9 @@ def plan_page(data: dict[str, Any]) -> str:
         lines += words.entry(label, text)
     for title, rows in (("Parts", data["parts"]), ("rsi evaluate, baseline included", data["evaluate"]), ("rsi run", data["run"])):
         lines += ["", *_table(title, rows)]
+    if data["escapes"]:
+        besides = f"{data['escapes']} short attempts to leave the sandbox, which run none of the program and are not priced"
+        lines += ["", *words.entry("red team", f"tries {besides}")]
     lines += ["", *words.entry("helps", _helps(data))]
     return "\n".join(line.rstrip() for line in lines)
 

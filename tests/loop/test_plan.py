@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 
@@ -10,16 +11,18 @@ from typer.testing import CliRunner
 
 from rsi_tui.cli import app
 from rsi_tui.contract.load import load_contract
-from rsi_tui.contract.model import Contract
+from rsi_tui.contract.model import Contract, Resume
 from rsi_tui.evaluator import costs
 from rsi_tui.evaluator.blocks import setup_slots
 from rsi_tui.evaluator.ledger import campaign_alpha
+from rsi_tui.evaluator.redteam import live_set
 from rsi_tui.journal.chain import JournalWriter
 from rsi_tui.journal.events import Calibrated, TrialFinished
 from rsi_tui.journal.facts import NoiseFacts
 from rsi_tui.journal.home import grant_alpha
 from rsi_tui.locations import Home
 from rsi_tui.loop import planning
+from rsi_tui.loop.banking import MAX_OFFERED
 from rsi_tui.loop.planning import ASSUMED_SECONDS, evaluations, plan, plan_page
 from rsi_tui.loop.setup import Request, prepare
 from tests.support.campaigns import TINY, tiny_repository
@@ -79,6 +82,41 @@ def test_what_is_usual_lies_between_the_least_and_the_most(preset: str) -> None:
     assert rows[0] == (0, 0, 0)
 
 
+def switched(preset: str, **proof: object) -> Contract:
+    found = load_contract(TINY, preset)
+    return found.model_copy(update={"proof": found.proof.model_copy(update=proof)})
+
+
+def runs_of(found: Contract) -> list[tuple[int, int, int]]:
+    return [(runs.least, runs.usual, runs.most) for _, runs in planning.campaigns(found, 0.0003, 0.03)]
+
+
+@pytest.mark.parametrize("preset", ["quick", "full"])
+def test_the_red_team_is_priced_where_it_is_on(preset: str) -> None:
+    on, off = switched(preset, red_team=True), switched(preset, red_team=False)
+    team = costs.red_team(on)
+    lab = costs.bench(on)
+    # initial weights, the honest run, and its twin where there is one; then the cheats
+    assert team.usual == len(setup_slots(lab, lab.original)) + costs.LIVE_CHEATS
+    assert inspect.signature(live_set).parameters["count"].default == costs.LIVE_CHEATS
+    for with_it, without in zip(runs_of(on), runs_of(off), strict=True):
+        assert with_it == (without[0], without[1] + team.usual, without[2] + team.most), "an earlier campaign may have passed it"
+    assert ["red team, once a program" in dict(planning.parts(c)) for c in (on, off)] == [True, False]
+
+
+def test_savings_for_the_bank_are_priced_where_they_are_looked_for() -> None:
+    # without saved states, of which a bundle's campaign makes fewer
+    full, bundled = (c.model_copy(update={"resume": Resume()}) for c in (switched("full"), switched("full", bundle=True)))
+    one = costs.saving(full)
+    (nothing, _), (without, _) = runs_of(full), runs_of(bundled)
+    assert nothing == (without[0], without[1] + one.usual, without[2] + MAX_OFFERED * one.most)
+
+
+def test_states_are_priced_with_a_baseline_that_is_taken_over() -> None:
+    row = dict(planning.parts(contract()))["asking a recent baseline again"]
+    assert (row.usual, row.most) == (costs.recheck(contract()).usual, costs.recheck(contract()).most + 1)
+
+
 def test_planning_runs_nothing_and_leaves_nothing(tmp_path: Path, workload: Path) -> None:
     home = Home(tmp_path / "home")
     data = plan(home, workload, "quick")
@@ -124,6 +162,17 @@ def test_past_runs_of_the_same_contract_here_tell_time_and_noise(measured: Home,
     assert plan(measured, workload, "quick", seconds_per_run=7.0)["seconds_from"] == "given"
 
 
+def test_noise_is_credited_to_the_campaign_that_measured_it(measured: Home, workload: Path) -> None:
+    created = prepare(measured, Request(workload, preset="quick")).created
+    with JournalWriter.open(measured.campaign("q-newer").journal) as journal:
+        journal.append(created.model_copy(update={"campaign": "q-newer"}))
+        facts = trial(0, "original", "calibration", "incumbent", 0.1).model_copy(update={"wall_s": 4.0})
+        journal.append(TrialFinished(trial=facts.id, facts=facts))
+    data = plan(measured, workload, "quick")
+    assert (data["seconds_per_run"], data["seconds_from"]) == (4.0, "q-newer")
+    assert data["noise"]["from"] == "past"
+
+
 def test_past_runs_of_another_machine_tell_nothing(measured: Home, workload: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "host_of", lambda contract: {"hardware": "another"})
     assert plan(measured, workload, "quick")["seconds_from"] == "assumed"
@@ -137,6 +186,7 @@ def test_the_page_fits_80_columns_and_says_what_is_assumed(
     assert max(map(len, page.splitlines())) <= 80
     assert ("an assumption" in page) != known
     assert "Nothing was run" in page
+    assert "red team, once a program" in page and "10 short attempts to leave the sandbox" in " ".join(page.split())
 
 
 def test_the_command_prints_one_document(workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
