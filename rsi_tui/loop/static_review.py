@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 
 from rsi_tui.contract.model import Contract
 from rsi_tui.journal.facts import FindingFacts
-from rsi_tui.loop.review_rules import comparison, escapes, learning, powers
+from rsi_tui.loop.review_rules import comparison, escapes, learning, powers, storage
 from rsi_tui.loop.review_rules.files import Changed, paths
 from rsi_tui.loop.review_rules.source import Program, Suspect, parse
 
-SCANS = (*escapes.SCANS, *powers.SCANS, *learning.SCANS)
+SCANS = (*escapes.SCANS, *storage.SCANS, *powers.SCANS, *learning.SCANS)
 MOST_FINDINGS = 200
 
 
@@ -57,7 +57,7 @@ def review_diff(
     # A file that parses on one side only is not a file whose calls came or went: it is left out of both.
     one_sided = {*old.broken, *new.broken}
     old, new = _without(old, one_sided), _without(new, one_sided)
-    for compare in comparison.COMPARISONS:
+    for compare in (*comparison.COMPARISONS, storage.new_places):
         found += [_fact(s) for s in compare(old, new)]
     order = ("exploit", "scope", "off_direction", "warning")
     unique = sorted(dict.fromkeys(found), key=lambda f: (order.index(f.severity), f.path, f.line, f.rule))

@@ -13,12 +13,13 @@ POWERS = re.compile(
     r"os\.(?:chroot|fchdir|chdir|mknod|mkfifo|link|symlink|l?chmod|fchmod|[lf]?chown|set\w*id\w*|setgroups|setpriority"
     r"|setxattr|nice|sched_\w+|pidfd_\w+|memfd_create|openpty|umask|close|closerange|killpg|kill|abort|_exit|fork\w*"
     r"|exec\w*|posix_\w+|initgroups|readlink|set_inheritable|truncate|ftruncate|utime|unshare|setns|O_TMPFILE|O_PATH"
-    r"|environb|dup\d?|pipe\d?|popen|system|spawn\w*)|socket\.sethostname|time\.clock_set\w+|threading\.stack_size"
+    r"|environb|dup\d?|pipe\d?|popen|system|spawn\w*|(?:path\.)?pardir)|socket\.sethostname|time\.clock_set\w+|threading\.stack_size"
 )
 """what a program can do to the machine, whether it is called or handed on"""
 SYSTEM_PLACES = re.compile(
     r"^(?:/proc|/sys|/etc|/root|/home|/run|/var|/boot|/usr|/rsi|/dev/(?!null|shm|stdout|stderr))(?:/|$)|^/dev$"
-    r"|\.\./\.\.|(?:^|/)\.(?:ssh|netrc|git|aws|bashrc|profile)(?:/|$)|\.sock$"
+    r"|^\.\.(?:/|$)|/\.\.(?:/|$)|^file:/|(?:^|/)\.(?:ssh|netrc|git|aws|bashrc|profile|cache|triton|nv|torch)(?:/|$)"
+    r"|(?:^|/)torchinductor_|\.sock$"
 )
 
 

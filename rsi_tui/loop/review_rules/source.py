@@ -130,6 +130,39 @@ class Source:
                 return
             yield ancestor
 
+    @cached_property
+    def _bound(self) -> Mapping[tuple[str, ast.AST | None], tuple[ast.expr, ...]]:
+        """(name, function that it is local to) -> all that is ever put there; attributes are local to nothing."""
+        found: dict[tuple[str, ast.AST | None], tuple[ast.expr, ...]] = {}
+        for node in self.nodes:
+            pairs: list[tuple[ast.expr, ast.expr | None]] = []
+            match node:
+                case ast.Assign(targets=targets, value=value):
+                    pairs = [(t, value) for t in targets]
+                case ast.AnnAssign(target=target, value=value) | ast.NamedExpr(target=target, value=value):
+                    pairs = [(target, value)]
+                case ast.AugAssign(target=target, value=value):
+                    pairs = [(target, value)]
+                case ast.For(target=target, iter=value) | ast.AsyncFor(target=target, iter=value):
+                    pairs = [(target, value)]
+                case ast.With(items=items) | ast.AsyncWith(items=items):
+                    pairs = [(i.optional_vars, i.context_expr) for i in items if i.optional_vars is not None]
+            for target, value in pairs:
+                parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+                for part in parts:
+                    if value is not None and isinstance(part, (ast.Name, ast.Attribute)):
+                        key = (last(part), self.function(node) if isinstance(part, ast.Name) else None)
+                        found[key] = (*found.get(key, ()), value)
+        return found
+
+    def bound(self, node: ast.AST) -> tuple[ast.expr, ...]:
+        """All that is assigned to a name, in its function or else in the module, or to an attribute of this name."""
+        if isinstance(node, ast.Attribute):
+            return self._bound.get((node.attr, None), ())
+        if not isinstance(node, ast.Name):
+            return ()
+        return self._bound.get((node.id, self.function(node))) or self._bound.get((node.id, None), ())
+
     def is_autograd(self, node: ast.AST) -> bool:
         """Is it inside a torch.autograd.Function, which writes its own gradients?"""
         around = [a for a in self.ancestors(node) if isinstance(a, ast.ClassDef)]
@@ -150,6 +183,25 @@ class Program:
     def modules(self) -> frozenset[str]:
         """Names under which the program's own files and folders are imported."""
         return frozenset(part for path in self.texts for part in path.removesuffix(".py").split("/"))
+
+    @cached_property
+    def methods(self) -> Mapping[str, frozenset[str]]:
+        """Name of a method -> the program's classes that define it."""
+        found: dict[str, frozenset[str]] = {}
+        for source, function in self.functions:
+            if isinstance(around := source.parents.get(function), ast.ClassDef):
+                found[function.name] = found.get(function.name, frozenset()) | {around.name}
+        return found
+
+    @cached_property
+    def calls_of(self) -> Mapping[str, tuple[tuple[Source, ast.Call], ...]]:
+        """Last part of a name -> all calls of what is called so."""
+        found: dict[str, list[tuple[Source, ast.Call]]] = {}
+        for source in self.sources:
+            for node in source.nodes:
+                if isinstance(node, ast.Call):
+                    found.setdefault(last(node.func), []).append((source, node))
+        return {name: tuple(calls) for name, calls in found.items()}
 
     @cached_property
     def functions(self) -> tuple[tuple[Source, Function], ...]:
