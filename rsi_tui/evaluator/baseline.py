@@ -145,7 +145,7 @@ def _too_slow(outcome: BlockOutcome) -> str:
     twin = next((facts for facts in outcome.setup if facts.arm == "twin"), None)
     if twin is None or twin.outcome == "ok":
         return ""
-    usual = next(facts.wall_s for facts in outcome.setup if facts.arm == "warmup")
+    usual = next(facts.total_s for facts in outcome.setup if facts.arm == "warmup")
     return (
         f"The program rounded to bf16 was ended after {twin.wall_s:.0f} s where it takes {usual:.0f} s as it is: "
         "bf16 can't make it faster on this machine, and is not allowed here."

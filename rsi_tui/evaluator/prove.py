@@ -186,7 +186,7 @@ def _claim(
         baseline_step_s=median(a.step_s for a in base if a.step_s is not None) if base else None,
         candidate_step_s=median(b.step_s for b in ours if b.step_s is not None) if base else None,
         speedup=speedup,
-        total_wall_ratio=fmean(a.wall_s for a in base) / fmean(b.wall_s for b in ours) if base else None,
+        total_wall_ratio=fmean(a.total_s for a in base) / fmean(b.total_s for b in ours) if base else None,
         slope_ratio=slope,
         baseline_peak_bytes=highest_peak(base),
         candidate_peak_bytes=highest_peak(ours),
