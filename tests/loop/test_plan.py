@@ -16,6 +16,7 @@ from rsi_tui.evaluator import costs
 from rsi_tui.evaluator.blocks import setup_slots
 from rsi_tui.evaluator.ledger import campaign_alpha
 from rsi_tui.evaluator.redteam import live_set
+from rsi_tui.evaluator.service import FEW_ESCAPES
 from rsi_tui.journal.chain import JournalWriter
 from rsi_tui.journal.events import Calibrated, TrialFinished
 from rsi_tui.journal.facts import NoiseFacts
@@ -186,7 +187,14 @@ def test_the_page_fits_80_columns_and_says_what_is_assumed(
     assert max(map(len, page.splitlines())) <= 80
     assert ("an assumption" in page) != known
     assert "Nothing was run" in page
-    assert "red team, once a program" in page and "10 short attempts to leave the sandbox" in " ".join(page.split())
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_page_says_what_the_red_team_does_besides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: bool) -> None:
+    monkeypatch.setattr(planning, "load_contract", lambda *_: switched("quick", red_team=on))
+    page = " ".join(plan_page(plan(Home(tmp_path / "home"), TINY, "quick")).split())
+    assert ("red team, once a program" in page) == on
+    assert (f"{len(FEW_ESCAPES)} short attempts to leave the sandbox" in page) == on
 
 
 def test_the_command_prints_one_document(workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
