@@ -31,7 +31,7 @@ from rsi_tui.evaluator.blocks import (
 )
 from rsi_tui.evaluator.compare import CompareError
 from rsi_tui.evaluator.judging import CheckpointJudge, worsened
-from rsi_tui.evaluator.lab import Lab
+from rsi_tui.evaluator.lab import HostFault, Lab
 from rsi_tui.evaluator.measures import total_wall_holds
 from rsi_tui.evaluator.redteam.forged import FORGED_LINES, HonestRun, judge_lines
 from rsi_tui.evaluator.trial import TrialResult, remove_tree
@@ -66,16 +66,23 @@ class LiveOutcome:
 
 
 def run_live(lab: Lab, step: str, cheats: Sequence[LiveCheat]) -> LiveOutcome:
-    """Run the cheats in one block and judge them. Raises ContractError when the unchanged program could not be measured.
+    """Run the cheats in one block and judge them. Raises HostFault when the machine does not let them be run.
 
     Bands must have been calibrated.
     """
-    for attempt in range(MAX_VOID + 1):
-        outcome = _run(lab, f"{step}v{attempt}" if attempt else step, cheats)
+    attempt = voided = 0
+    while True:
+        name = f"{step}v{attempt}" if attempt else step
+        voided += lab.steps.find(f"{name}/closed") is None  # what voided a block of an engine before may be mended by now
+        outcome = _run(lab, name, cheats)
         if not outcome.void:
             break
-    else:
-        raise ContractError(f"The unchanged program could not be measured beside planted cheats: {outcome.void}")
+        if voided > MAX_VOID:
+            raise HostFault(
+                f"The machine did not let planted cheats be run ({outcome.void.rstrip(' .')}): "
+                "end what else runs on it, and repeat the command."
+            )
+        attempt += 1
     honest = next(facts for facts in outcome.setup if facts.arm == "warmup")
     by_candidate = {facts.candidate: facts for facts in outcome.timed}
     caught = {
