@@ -43,6 +43,15 @@ def origin(program: Program, source: Source, node: ast.AST) -> Origin:
     return Origin(frozenset(strings), frozenset(names), frozenset(calls))
 
 
+def makers(program: Program, source: Source, node: ast.expr, deep: int = 5) -> frozenset[str]:
+    """Names of all that is called to make a value, as `Store` behind `store = Store(out)`; '?' stands for what is no call."""
+    if isinstance(node, ast.Call):
+        return frozenset({last(node.func)})
+    steps = list(_behind(program, source, node)) if deep and isinstance(node, (ast.Name, ast.Attribute)) else []
+    found = [makers(program, at, value, deep - 1) if isinstance(value, ast.expr) else frozenset("?") for at, value in steps]
+    return frozenset().union(*found) if found else frozenset("?")
+
+
 def _behind(program: Program, source: Source, node: ast.Name | ast.Attribute) -> Iterator[tuple[Source, ast.AST]]:
     """The expressions that a name stands for."""
     yield from ((source, value) for value in source.bound(node))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from rsi_tui.loop.review_rules.escapes import suspect
-from rsi_tui.loop.review_rules.places import Origin, origin
+from rsi_tui.loop.review_rules.places import Origin, makers, origin
 from rsi_tui.loop.review_rules.source import FUNCTIONS, Program, Severity, Source, Suspect, last, names_in
 
 Act = Literal["", "reads data", "reads state", "writes", "checkpoint", "folder", "looks"]
@@ -197,8 +197,8 @@ def _own_method(program: Program, source: Source, call: ast.Call) -> bool:
     around = source.class_of(call)
     if isinstance(owner, ast.Name) and owner.id in ("self", "cls"):
         return around is not None and bool({around.name, *(last(b) for b in around.bases)} & classes)
-    made = [owner] if isinstance(owner, ast.Call) else source.bound(owner)
-    return bool(made) and all(isinstance(m, ast.Call) and last(m.func) in classes for m in made)
+    made = makers(program, source, owner)
+    return bool(made) and made <= classes
 
 
 def _own_function(program: Program, name: str) -> bool:
