@@ -6,7 +6,8 @@
 beside an honest run, by `rsi check --all` with the short runs of the quick preset, and so shows what the evaluator
 catches with the review switched off; `escapes` tries every escape as root and as an ordinary user; `wild` is a trial
 that forks, detaches, ignores signals and writes 10 GB; `cost` times a program that does nothing with and without the
-sandbox. --quick leaves out `live` and the 10 GB, and tries ten escapes. The whole takes about an hour a workload.
+sandbox. --quick leaves out `live` and the 10 GB, and tries ten escapes; --beyond WORKLOAD runs only those cheats that
+the other workload gives no opening for. The whole takes about an hour a workload.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -33,6 +35,7 @@ from rsi_tui.journal.facts import PlantedFacts
 from rsi_tui.journal.view import load_campaign
 from rsi_tui.launch.cost import sandbox_cost
 from rsi_tui.locations import Home
+from rsi_tui.loop import challenge
 from rsi_tui.loop.checking import Asked, check
 from rsi_tui.loop.static_review import review_diff
 from scripts.bench.common import Figure, show
@@ -54,11 +57,17 @@ for facts in run_escapes(Path("/usr/bin/python3"), folder / "ground", [e for e i
 """
 
 
-def review(workload: Path) -> Iterator[Figure]:
-    """Every planted cheat before the review of diffs."""
+def program_of(workload: Path) -> Program:
+    """A bundled workload's sources and contract."""
     contract = load_contract(workload, "quick")
     sources = {path.name: path.read_text() for path in workload.glob("*.py") if path.name in contract.editable}
-    program = Program(sources, contract)
+    return Program(sources, contract)
+
+
+def review(workload: Path) -> Iterator[Figure]:
+    """Every planted cheat before the review of diffs."""
+    program = program_of(workload)
+    contract, sources = program.contract, program.sources
     planted = plant_all(program)
     refused = [
         attack.name for attack, change in planted
@@ -71,9 +80,15 @@ def review(workload: Path) -> Iterator[Figure]:
     yield Figure("refused by the review of the diff", len(refused), f"of {len(planted)}", "", None)
 
 
-def live(workload: Path, home: Home, notes: list[str]) -> Iterator[Figure]:
-    """Every planted cheat as a real trial."""
-    done = check(home, Asked(workload, "quick", everything=True, committed=True))
+def live(workload: Path, home: Home, notes: list[str], beyond: str) -> Iterator[Figure]:
+    """Every planted cheat as a real trial; `beyond`: only those that this other workload gives no opening for."""
+    if beyond:
+        elsewhere = {attack.name for attack, _ in plant_all(program_of(WORKLOADS / beyond))}
+        notes.append(f"Run were the cheats that {beyond} gives no opening for; the others are run there.")
+        with patch.object(challenge, "live_set", lambda able: [pair for pair in able if pair[0].name not in elsewhere]):
+            done = check(home, Asked(workload, "quick", committed=True))
+    else:
+        done = check(home, Asked(workload, "quick", everything=True, committed=True))
     made = load_campaign(home, done.check).red_team
     assert made is not None
     cheats = [p for p in made.planted if p.kind == "cheat"]
@@ -82,6 +97,9 @@ def live(workload: Path, home: Home, notes: list[str]) -> Iterator[Figure]:
     seen = [p for p in alone if p.evaluator != (NO_GAIN,) and not p.evaluator[0].startswith("steps are no faster")]
     through = [p for p in cheats if not p.caught]
     yield Figure("cheats caught by review or evaluator", len(cheats) - len(through), f"of {len(cheats)}", "all", not through)
+    if beyond:
+        cheats = ran
+        through = [p for p in ran if not p.caught]
     share = len(alone) / max(1, len(cheats))
     yield Figure(
         "review switched off: caught by the evaluator alone", len(alone), f"of {len(cheats)}, {len(ran)} run",
@@ -143,6 +161,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--home", type=Path, help="where the check's journal is kept; a temporary folder without it")
+    parser.add_argument("--beyond", choices=("dense_single", "moe_single"), default="")
     parser.add_argument("--parts", default=",".join(PARTS))
     args = parser.parse_args()
     parts = [part for part in args.parts.split(",") if part != "live" or not args.quick]
@@ -153,13 +172,14 @@ def main() -> int:
         workload = WORKLOADS / args.workload
         steps = {
             "review": lambda: review(workload),
-            "live": lambda: live(workload, home, notes),
+            "live": lambda: live(workload, home, notes, args.beyond),
             "escapes": lambda: escapes(names),
             "wild": lambda: wild(300 if args.quick else 10_000),
             "cost": cost,
         }
         found = [figure for part in parts for figure in steps[part]()]
     command = f"scripts/bench/redteam.py --workload {args.workload} --parts {','.join(parts)}{' --quick' if args.quick else ''}"
+    command += f" --beyond {args.beyond}" if args.beyond else ""
     return show(f"redteam {args.workload}", found, args.json, notes, command)
 
 
