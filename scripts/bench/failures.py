@@ -35,7 +35,7 @@ from scripts.bench.scripted import WORKLOADS, Patch, Scripted, repository
 PRESET = f"""
 [preset.short.launch]
 threads = 1
-timeout = "45s"
+timeout = "90s"
 
 [preset.short.objective]
 steps = [5, 6]
