@@ -27,6 +27,7 @@ from pathlib import Path
 
 from rsi_tui.journal.facts import TrialFacts
 from rsi_tui.launch.folders import measure, plain_content, remove_tree
+from rsi_tui.launch.spec import Mount
 
 CACHE = "/rsi/cache"
 """where a trial finds its caches"""
@@ -36,8 +37,17 @@ ENVIRONMENT = {
     "TORCH_EXTENSIONS_DIR": f"{CACHE}/extensions",
     "CUDA_CACHE_PATH": f"{CACHE}/cuda",
 }
+_HEADERS = "/tmp/torchinductor_nobody"
+"""where inductor keeps precompiled C++ headers, whatever folder it is told"""
 MAX_BYTES, MAX_FILES = 2**30, 100_000
 """larger caches are not kept: each run copies them"""
+
+
+def cache_mounts(place: Path) -> tuple[Mount, ...]:
+    """How a trial sees its own folder for what compilers leave, which must be there."""
+    headers = place / "headers"
+    headers.mkdir(mode=0o700, exist_ok=True)
+    return Mount(place, CACHE, writable=True), Mount(headers, _HEADERS, writable=True)
 
 
 @dataclass(frozen=True)

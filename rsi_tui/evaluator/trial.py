@@ -27,7 +27,7 @@ from rsi_tui.contract.command import Command, render_run, render_setup
 from rsi_tui.contract.knob_files import apply_file_knobs
 from rsi_tui.contract.model import Contract
 from rsi_tui.errors import ContractError
-from rsi_tui.evaluator.compile_cache import CACHE, ENVIRONMENT, ColdRun, CompileCaches
+from rsi_tui.evaluator.compile_cache import ENVIRONMENT, ColdRun, CompileCaches, cache_mounts
 from rsi_tui.evaluator.explaining import explain_lines
 from rsi_tui.evaluator.outcome import OutcomeFacts, classify
 from rsi_tui.evaluator.progress import (
@@ -236,9 +236,7 @@ class TrialRunner:
         cache = out.parent / "cache"
         usual = not request.extra and request.memory_limit_bytes is None and instruments == Instruments()
         cold = self._lend_cache(request.candidate.id, cache, usual and not request.fills_cache)
-        mounts = (
-            *self._mounts(tree, out), *self._inputs(tree), *states, Mount(cache, CACHE, writable=True), *instruments.mounts
-        )  # fmt: skip
+        mounts = (*self._mounts(tree, out), *self._inputs(tree), *states, *cache_mounts(cache), *instruments.mounts)
         live_log = None if request.sealed else self.paths.live_log
         spec = self._spec(command, mounts, live_log, instruments)
         spec = replace(spec, env={**ENVIRONMENT, **spec.env})
