@@ -5,7 +5,8 @@ between two looks is still ours. Shared memory is counted once per process that 
 figure is an upper estimate at the moment of the look and blind between looks; before a tree is
 ended for it, the proportional figure of the kernel (smaps_rollup) has to agree. Files in memory that
 nobody maps (memfd, the sandbox's own /tmp and /dev/shm) are found through descriptors and file systems.
-Not seen: buffers of the kernel, such as those of sockets.
+Buffers of the kernel, such as those of sockets, belong to nobody that can be asked: where the tree holds sockets, what
+the kernel's own memory grew by since the tree began counts as theirs.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import psutil
 _PARTS = re.compile(r"^(?:RssAnon|RssShmem|VmSwap|HugetlbPages):\s+(\d+) kB$", re.MULTILINE)
 _PSS = re.compile(r"^(?:Pss_Anon|SwapPss|Private_Hugetlb|Shared_Hugetlb):\s+(\d+) kB$", re.MULTILINE)
 _PSS_SHARED = re.compile(r"^Pss_Shmem:\s+(\d+) kB$", re.MULTILINE)
+_MEMINFO = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
 _FILES_EVERY_S = 0.5
 """looking through descriptors costs more than a sample"""
 
@@ -40,6 +42,7 @@ class SampledGroup:
         self._peak: int | None = None
         self._files = 0
         self._next_files = 0.0
+        self._kernel_before = _kernel_memory()
         self._seen: dict[int, float] = {}
         """pid -> creation time, so that a reused pid is not taken for ours"""
 
@@ -51,6 +54,8 @@ class SampledGroup:
         if time.monotonic() >= self._next_files:
             self._next_files = time.monotonic() + _FILES_EVERY_S
             self._files = _files_in_memory(pids)
+            if _hold_sockets(pids):
+                self._files += max(0, _kernel_memory() - self._kernel_before)
         total = sum(_kib(pid, "status", _PARTS) for pid in pids) * 1024 + self._files
         self._peak = max(self._peak or 0, total)
         if not self.limit or total <= self.limit:
@@ -128,6 +133,24 @@ def _files_in_memory(pids: Iterable[int]) -> int:
                     room = os.statvfs(inside)
                     mounts[device] = (room.f_blocks - room.f_bfree) * room.f_frsize
     return sum(held.values()) + sum(mounts.values())
+
+
+def _hold_sockets(pids: Iterable[int]) -> bool:
+    """Does any of them hold a socket?"""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - hundreds of times
+                with contextlib.suppress(OSError):
+                    if os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):  # noqa: PTH115 - hundreds of times
+                        return True
+    return False
+
+
+def _kernel_memory() -> int:
+    """Bytes of this machine's memory that are neither free, nor of files, nor of processes; what can be taken back apart."""
+    fields = dict(_MEMINFO.findall(Path("/proc/meminfo").read_text()))
+    others = ("MemFree", "Buffers", "Cached", "SwapCached", "AnonPages", "SReclaimable")
+    return (int(fields["MemTotal"]) - sum(int(fields.get(name, 0)) for name in others)) * 1024
 
 
 def _in_memory(pid: int, place: str) -> bool:

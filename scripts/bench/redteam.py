@@ -82,6 +82,7 @@ def review(workload: Path) -> Iterator[Figure]:
 
 def live(workload: Path, home: Home, notes: list[str], beyond: str) -> Iterator[Figure]:
     """Every planted cheat as a real trial; `beyond`: only those that this other workload gives no opening for."""
+    elsewhere: set[str] = set()
     if beyond:
         elsewhere = {attack.name for attack, _ in plant_all(program_of(WORKLOADS / beyond))}
         notes.append(f"Run were the cheats that {beyond} gives no opening for; the others are run there.")
@@ -91,15 +92,12 @@ def live(workload: Path, home: Home, notes: list[str], beyond: str) -> Iterator[
         done = check(home, Asked(workload, "quick", everything=True, committed=True))
     made = load_campaign(home, done.check).red_team
     assert made is not None
-    cheats = [p for p in made.planted if p.kind == "cheat"]
+    cheats = [p for p in made.planted if p.kind == "cheat" and p.name not in elsewhere]
     ran = [p for p in cheats if p.ran]
     alone = [p for p in ran if p.evaluator]
     seen = [p for p in alone if p.evaluator != (NO_GAIN,) and not p.evaluator[0].startswith("steps are no faster")]
     through = [p for p in cheats if not p.caught]
     yield Figure("cheats caught by review or evaluator", len(cheats) - len(through), f"of {len(cheats)}", "all", not through)
-    if beyond:
-        cheats = ran
-        through = [p for p in ran if not p.caught]
     share = len(alone) / max(1, len(cheats))
     yield Figure(
         "review switched off: caught by the evaluator alone", len(alone), f"of {len(cheats)}, {len(ran)} run",

@@ -196,6 +196,33 @@ def test_sampling_sees_the_whole_tree_and_follows_what_detaches():
         assert wait_until(lambda: ended(pid))
 
 
+@pytest.mark.parametrize("filled", [True, False])
+def test_sampling_sees_what_is_held_in_buffers_of_sockets(filled: bool):
+    code = (
+        "import socket, sys\n"
+        "kept = []\n"
+        "for n in range(400):\n"
+        "    for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM):\n"
+        "        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20)\n"
+        "        end.setblocking(False)\n"
+        "        kept.append(end)\n"
+        "        try:\n"
+        f"            while {filled}:\n"
+        "                end.send(bytes(60000))\n"
+        "        except OSError:\n"
+        "            pass\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+    )
+    group = SampledGroup(80 * MIB)
+    process = subprocess.Popen([sys.executable, "-I", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with process:
+        group.attach(process.pid)
+        assert process.stdout.readline() == "ready\n"
+        assert group.sample() is filled
+        process.stdin.close()
+
+
 def test_why_there_is_no_controller_is_said_with_a_mend(monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)
     found = find_controllers()
