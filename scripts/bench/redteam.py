@@ -29,7 +29,7 @@ from rsi_tui.contract.load import load_contract
 from rsi_tui.evaluator.redteam import Program, plant_all
 from rsi_tui.evaluator.redteam.escapes import ESCAPES, run_escapes
 from rsi_tui.evaluator.redteam.live import NO_GAIN
-from rsi_tui.evaluator.redteam.wild import wild_trial
+from rsi_tui.evaluator.redteam.wild import deleting_takes, wild_trial
 from rsi_tui.evaluator.service import FEW_ESCAPES
 from rsi_tui.journal.facts import PlantedFacts
 from rsi_tui.journal.view import load_campaign
@@ -142,8 +142,14 @@ def _escaped(who: str, found: list[tuple[str, bool]]) -> Figure:
 
 def wild(size_mib: int) -> Iterator[Figure]:
     """A trial that wants to stay."""
-    found = wild_trial(Path(tempfile.gettempdir()), size_mib * 2**20)
-    yield Figure(f"wild trial (50 children, detached, {size_mib} MiB written): gone after its end", found.gone_s, "s", "< 3", found.gone_s < 3)
+    size = size_mib * 2**20
+    found = wild_trial(Path(tempfile.gettempdir()), size)
+    plain = deleting_takes(Path(tempfile.gettempdir()), size)
+    what = f"wild trial (50 children, detached, {size_mib} MiB written)"
+    gone = found.ended_s + found.deleted_s
+    yield Figure(f"{what}: all processes gone after its end", found.ended_s, "s", "< 3", found.ended_s < 3)
+    yield Figure("... its files too", gone, "s", "< 3, or what the disk takes", gone < 3 or gone - plain < 1)
+    yield Figure("... which files of as many bytes take that an ordinary program wrote", plain, "s", "", None)
     yield Figure("... processes left", found.processes_left, "", "0", found.processes_left == 0)
     yield Figure("... disk not given back", found.disk_left_bytes / 2**20, "MiB", "< 200", found.disk_left_bytes < 200 * 2**20)
 

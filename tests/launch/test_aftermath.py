@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rsi_tui.evaluator.redteam.wild import wild_trial
+from rsi_tui.evaluator.redteam.wild import deleting_takes, wild_trial
 from rsi_tui.launch.cost import sandbox_cost
 from rsi_tui.launch.folders import measure, remove_tree
 from rsi_tui.launch.local import LocalLauncher
@@ -48,10 +48,12 @@ def test_nothing_of_a_wild_trial_is_left(limit):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.disk_usage("/tmp").free < 30 * 2**30, reason="needs 30 GiB of disk")
-def test_ten_gigabytes_are_gone_within_three_seconds():
-    found = wild_trial(Path(tempfile.gettempdir()), 10_000 * MIB)
+def test_who_wrote_ten_gigabytes_is_gone_at_once_and_the_files_as_soon_as_the_disk_can():
+    folder = Path(tempfile.gettempdir())
+    found = wild_trial(folder, 10_000 * MIB)
     assert found.run.killed_for == ""
-    assert found.gone_s < 3.0
+    assert found.ended_s < 3.0
+    assert found.deleted_s < max(3.0, deleting_takes(folder, 10_000 * MIB) + 1.0), "some file systems discard as they delete"
     assert found.disk_left_bytes < 2**30
 
 

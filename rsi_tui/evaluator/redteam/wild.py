@@ -46,8 +46,10 @@ class WildTrial:
     """What became of it."""
 
     run: RawRun
-    gone_s: float
-    """from its own end until its tree and its files were gone"""
+    ended_s: float
+    """from its own end until its tree was gone"""
+    deleted_s: float
+    """what it took to delete its files"""
     processes_left: int
     disk_left_bytes: int
     """space that the disk had before and has no more; others write to it too"""
@@ -78,7 +80,24 @@ def wild_trial(folder: Path, size: int, limit: int | None = None, patience_s: fl
         remove_tree(out)
         # The launcher returns when the tree is gone: what it needed after the last line is the time of its end.
         ended = run.lines[-1].at_s if run.lines else run.wall_s
-        gone_s = run.wall_s - ended + time.monotonic() - after
+        ended_s, deleted_s = run.wall_s - ended, time.monotonic() - after
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    return WildTrial(run, gone_s, left, max(0, free - shutil.disk_usage(folder).free))
+    return WildTrial(run, ended_s, deleted_s, left, max(0, free - shutil.disk_usage(folder).free))
+
+
+def deleting_takes(folder: Path, size: int) -> float:
+    """Seconds to delete as many files of as many bytes that an ordinary program wrote to the same disk."""
+    place = Path(tempfile.mkdtemp(prefix="rsi-plain-", dir=folder))
+    try:
+        block = bytes(2**20)
+        for number in range(CHILDREN):
+            with (place / str(number)).open("wb", buffering=0) as file:
+                for _ in range(size // CHILDREN // 2**20):
+                    file.write(block)
+                os.fsync(file.fileno())
+        began = time.monotonic()
+        shutil.rmtree(place)
+        return time.monotonic() - began
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
