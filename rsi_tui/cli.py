@@ -276,15 +276,16 @@ def explain(
 
     Example: rsi explain slurm-4711.out
     """
+    from rsi_tui.audit import words
     from rsi_tui.audit.explain_page import explain_data, explain_page, rules_data, rules_page
 
     if rules:
-        print(json.dumps(rules_data(), indent=2) if as_json else rules_page())
+        print(json.dumps(rules_data(), indent=2) if as_json else rules_page(words.columns()))
         return
     if not files:
         raise UsageError("Name a log, a folder of logs, or - for stdin: rsi explain slurm-4711.out")
     data = explain_data(files)
-    print(json.dumps(data, indent=2) if as_json else explain_page(data))
+    print(json.dumps(data, indent=2) if as_json else explain_page(data, words.columns()))
 
 
 @app.command()

@@ -11,6 +11,7 @@ import os
 import sys
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.app import App
 
@@ -20,7 +21,7 @@ from rsi_tui.app.pager import Chooser, Confirm, Pager, ReportPager, page_text
 from rsi_tui.app.signals import leave_on_signals
 from rsi_tui.app.watch import JournalTail, LogTail, first_campaign
 from rsi_tui.audit import pages, reading
-from rsi_tui.audit.words import one_line
+from rsi_tui.audit.words import one_line, padded
 from rsi_tui.config import AppSettings, load_settings
 from rsi_tui.errors import RsiError, UsageError
 from rsi_tui.journal.commands import Action, send_command
@@ -207,5 +208,5 @@ class RsiApp(App[None]):
 def rows(views: list[CampaignView]) -> list[str]:
     """A line for each campaign, in columns."""
     cells = [(v.id, one_line(v.workload, 24), one_line(v.state_words, 30), reading.short_speedup(v) or "nothing proven") for v in views]
-    widths = [max(len(row[column]) for row in cells) for column in range(4)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    widths = [max(cell_len(row[column]) for row in cells) for column in range(4)]
+    return ["  ".join(padded(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]

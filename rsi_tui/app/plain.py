@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -59,9 +58,7 @@ class PlainLog:
         indent = len(text) - len(text.lstrip(" "))
         width = max(40, shutil.get_terminal_size((100, 24)).columns - 1)
         whole = words.one_line(text).replace(" %", _GLUE + "%")  # a figure keeps its unit on its line
-        body = textwrap.wrap(
-            whole, width - len(prefix) - indent, break_long_words=True, break_on_hyphens=False, subsequent_indent="  "
-        )
+        body = words.fold(whole, width - len(prefix) - indent, rest="  ")
         for number, line in enumerate(body):
             head = prefix if number == 0 else " " * len(prefix)
             self._stream.write(self._paint(_DIM, head) + " " * indent + self._paint(style, line.replace(_GLUE, " ")) + "\n")

@@ -13,6 +13,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
+
 from rsi_tui.audit import pages, words
 from rsi_tui.audit.check_page import check_data, check_page
 from rsi_tui.audit.report import DIFF_FILE, adopted_diff, render_report
@@ -42,8 +44,8 @@ def campaigns(home: Home, as_json: bool = False) -> str:
         return NO_CAMPAIGN[0].upper() + NO_CAMPAIGN[1:]
     rows: list[tuple[str, ...]] = [("CAMPAIGN", "KIND", "WORKLOAD", "STATE", "TRUST", "SPEED-UP", "CANDIDATES", "RUNS", "STARTED (UTC)")]
     rows += [_row(v) for v in views]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(words.padded(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([*lines, *damaged])
 
 

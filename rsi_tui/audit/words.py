@@ -8,9 +8,12 @@ from __future__ import annotations
 import math
 import re
 import shlex
+import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from rich.cells import cell_len, chop_cells
 
 from rsi_tui.contract.model import KnobValue
 from rsi_tui.journal.facts import Interval, InvariantFacts
@@ -28,6 +31,11 @@ TRUST_WORDS = {
 }
 
 
+def columns() -> int:
+    """Columns of a page on this terminal: at most WIDTH, at least 40."""
+    return max(40, min(WIDTH, shutil.get_terminal_size((WIDTH + 1, 24)).columns - 1))
+
+
 def strip(text: str) -> str:
     """Text without escape sequences, control characters and marks that reorder a line; tabs and line ends stay."""
     return _CONTROLS.sub("", _ESCAPES.sub("", text))
@@ -39,9 +47,14 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str, width: int = 0) -> str:
-    """Clean text on one line, cut with an ellipsis at `width` characters (0 = not cut)."""
+    """Clean text on one line, cut with an ellipsis at `width` columns (0 = not cut)."""
     line = " ".join(clean(text).split())
-    return line[: width - 1] + "…" if width and len(line) > width else line
+    return chop_cells(line, width - 1)[0] + "…" if width and cell_len(line) > width else line
+
+
+def padded(text: str, width: int) -> str:
+    """Text with spaces after it up to a width; a wide character takes two columns."""
+    return text + " " * max(0, width - cell_len(text))
 
 
 def sentence(text: str) -> str:
@@ -167,10 +180,34 @@ def invariant(value: InvariantFacts) -> str:
 def entry(label: str, text: str, width: int = WIDTH) -> list[str]:
     """A label and a text beside it, wrapped; a figure keeps its unit on its line."""
     glued = one_line(text).replace(" %", "\u00a0%")
-    body = textwrap.wrap(glued, width - _LABEL - 2, break_long_words=False, break_on_hyphens=False) or [""]
+    body = fold(glued, width - _LABEL - 2, break_words=False) or [""]
     return [f"  {label if number == 0 else '':<{_LABEL}}{line}".replace("\u00a0", " ").rstrip() for number, line in enumerate(body)]
 
 
 def wrapped(text: str, width: int, first: str, rest: str = "") -> list[str]:
     """Text in lines of a width, with what to put before the first and before the others."""
-    return textwrap.wrap(one_line(text), width, initial_indent=first, subsequent_indent=rest or first, break_on_hyphens=False)
+    return fold(one_line(text), width, first, rest or first)
+
+
+def fold(text: str, width: int, first: str = "", rest: str = "", *, break_words: bool = True) -> list[str]:
+    """Text in lines of a width, after `first` on the first and `rest` on the others; a wide character takes two columns.
+
+    `break_words`: words longer than a line are broken. Where characters are wide they always are: such text has no spaces.
+    """
+    if cell_len(text) == len(text):
+        return textwrap.wrap(
+            text, width, initial_indent=first, subsequent_indent=rest, break_long_words=break_words, break_on_hyphens=False
+        )
+    lines: list[str] = []
+    line = first
+    for word in text.split():
+        glued = f"{line} {word}" if line not in (first, rest) else f"{line}{word}"
+        if cell_len(glued) <= width:
+            line = glued
+            continue
+        if line not in (first, rest):
+            lines, line = [*lines, line], rest
+        *full, last = chop_cells(word, max(2, width - len(rest)))
+        lines += [f"{first if not lines and line is first else rest}{part}" for part in full]
+        line = f"{first if not lines else rest}{last}"
+    return [*lines, line]
