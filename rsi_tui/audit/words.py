@@ -199,15 +199,16 @@ def fold(text: str, width: int, first: str = "", rest: str = "", *, break_words:
             text, width, initial_indent=first, subsequent_indent=rest, break_long_words=break_words, break_on_hyphens=False
         )
     lines: list[str] = []
-    line = first
+    line, started = first, False
     for word in text.split():
-        glued = f"{line} {word}" if line not in (first, rest) else f"{line}{word}"
+        glued = f"{line} {word}" if started else f"{line}{word}"
         if cell_len(glued) <= width:
-            line = glued
+            line, started = glued, True
             continue
-        if line not in (first, rest):
+        if started:
             lines, line = [*lines, line], rest
-        *full, last = chop_cells(word, max(2, width - len(rest)))
-        lines += [f"{first if not lines and line is first else rest}{part}" for part in full]
-        line = f"{first if not lines else rest}{last}"
+        for number, part in enumerate(chop_cells(word, max(2, width - max(len(first), len(rest))))):
+            if number:
+                lines, line = [*lines, line], rest
+            line, started = f"{line}{part}", True
     return [*lines, line]
