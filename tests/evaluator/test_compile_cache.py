@@ -34,7 +34,7 @@ if not (cache / "kernel.so").is_file():
 )
 
 
-@pytest.fixture(params=[True, False], ids=["sandboxed", "unsandboxed"])
+@pytest.fixture(params=[True, pytest.param(False, marks=pytest.mark.slow)], ids=["sandboxed", "unsandboxed"])
 def program(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     if request.param and sandbox_works():
         pytest.skip(sandbox_works())

@@ -115,6 +115,7 @@ def test_micro_batch_does_not_change_what_is_learned(runs: Runs, size: str) -> N
     assert update_error(runs("zero", "--steps", "0"), runs("three", "--steps", "3"), other) < 1e-5
 
 
+@pytest.mark.slow
 def test_a_loaded_state_continues_exactly(runs: Runs) -> None:
     resumed = runs("resumed", "--steps", "2", "--load", str(runs("one", "--steps", "1")))
     straight = torch.load(runs("three", "--steps", "3"), weights_only=True)
@@ -200,6 +201,7 @@ def validation_loss(checkpoint: Path, hidden: Path) -> float:
     return float(match[1])
 
 
+@pytest.mark.slow
 def test_validation_tells_learned_weights_from_initial_and_from_damaged_ones(
     runs: Runs, hidden: Path, tmp_path: Path
 ) -> None:
