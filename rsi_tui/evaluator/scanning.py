@@ -179,6 +179,8 @@ class Scanner:
         self._long_left = _LONG_READINGS
         self._rest = b""
         self._line = 1
+        self._pieces = 0
+        """read so far"""
         self._window: list[bytes] = []
         self._numbers: list[int] = []
         self._read_to = 0
@@ -335,7 +337,9 @@ class Scanner:
         return any(pattern.search(self._text(i)) for i in range(max(0, index - 8), min(len(self._window), index + 9)))
 
     def _read_losses(self, start: int, stop: int) -> None:
-        every = 1 if self._numbers[start] < _ALL_LOSSES else max(1, (stop - start) // 64)
+        # Pieces, not lines: a progress bar redraws one line a million times.
+        every = 1 if self._pieces < _ALL_LOSSES else max(1, (stop - start) // 64)
+        self._pieces += stop - start
         for index in range(start, stop, every):
             if b"oss" in self._window[index] or b"OSS" in self._window[index]:
                 text = self._text(index)

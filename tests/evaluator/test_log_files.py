@@ -127,3 +127,10 @@ def test_any_text_is_explained_without_an_error(text: str) -> None:
 def test_timestamps_are_read_where_they_are_real(line: str, kind: str | None) -> None:
     found = when([line])
     assert (found[0] if found else None) == kind
+
+
+def test_a_bar_that_redraws_one_line_is_not_remembered_whole() -> None:
+    bar = b"\r 45%|####      | 450/1000 [00:10<00:12, 42.1it/s, loss=2.31]"
+    scanner = Scanner()
+    scanner.feed(bar * 200_000 + b"\n")
+    assert 0 < len(scanner.finish().losses) < 100_000
