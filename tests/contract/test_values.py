@@ -73,7 +73,7 @@ def test_a_shown_size_is_near_what_it_shows(count: int) -> None:
 def test_a_shown_duration_never_uses_an_exponent_or_sixty_of_anything(seconds: float) -> None:
     shown = format_seconds(seconds)
     assert "e" not in shown
-    assert not shown.startswith(("60 ", "1e")) and " 60 " not in f" {shown} "
+    assert not any(f" {sixty} " in f" {shown} " for sixty in ("60 s", "60 min"))
 
 
 # --- rules ------------------------------------------------------------------------------------
