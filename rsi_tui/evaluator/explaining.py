@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,15 @@ _RANK = re.compile(r"\[(?:PG [^\]]{0,80})?Rank (\d+)\]|\brank[ :=]+(\d+)\b|\bloc
 _RANK_PREFIX = re.compile(r"^\s*(?:\[rank(\d+)\]:?|\[(?:default|node\d+:)(\d+)\]:|\[\d+,(\d+)\]<std\w+>:|(\d{1,5}): )")
 _RANK_NEAR = re.compile(r"^\s*(rank|host)\s+: (\d+|[\w.-]+)")
 _GOING_ON = re.compile(r"\b(?:epoch|step|iter(?:ation)?|it/s|batch|train)\b|\d+%\|", re.IGNORECASE)
+_NAN_NORM = re.compile(r"\bgrad\w*[ _]?norm['\"]?\s*[=:|]\s*(?:tensor\()?[-+]?(?:nan|inf)\b", re.IGNORECASE)
+_EXCEPTION = re.compile(r"^(?:[a-z_]\w*\.)+[A-Z]\w+(?:: |$)|^Traceback \(most recent call last\)")
+_SAYS_ERROR = re.compile(r"(?:Error|Exception|Failure)\b|Assert|\b(?:error|fatal|fail(?:s|ed|ure)?|abort(?:s|ed)?)\b", re.IGNORECASE)
+_HINT, _PASSED = 3.5, 5.0
+"""weights of what is only said by the way: less than a symptom, and no answer at all"""
+_CONTINUED = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)\b")
+_SHELL = re.compile(r"^(?:rm|cat|ls|cp|mv|mkdir|chmod|chown|ln|touch|grep|sed|find|head|tail): ")
+_WENT_ON = 5
+"""losses printed after a line that names no error: the run was not stopped by what it says"""
 _FILE_LINE = re.compile(r'^\s*File "[^"]+", line \d+')
 _B = r"([\d.]+ ?[KMGTPE]?i?B|\d+ bytes)"
 
@@ -207,6 +217,13 @@ def _shown(lines: Iterable[LogLine]) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 def _from_losses(reading: Reading) -> Explanation | None:
     """A loss that ends as NaN, or that has risen far above what it had reached and stays there."""
+    last = reading.tail[-3:]
+    if len(last) == 3 and all(_NAN_NORM.search(line.text) for line in last):
+        # One such step is what a dynamic loss scale is for; a run that ends in them has diverged.
+        tail, numbers = _shown(last)
+        return Explanation("nan_or_divergence", "The norm of the gradients is no longer finite.", tail, {},
+                           "Lower the learning rate, clip gradients, and look at the last finite steps.", "diverged",
+                           tier=3, numbers=numbers, lines=reading.lines)  # fmt: skip
     if not reading.losses:
         return None
     losses = [value for value, _ in reading.losses]
@@ -225,22 +242,49 @@ def _from_losses(reading: Reading) -> Explanation | None:
 
 def _unexplained(reading: Reading) -> Explanation:
     tail, numbers = _shown(reading.tail[-5:])
-    if tail and _GOING_ON.search(tail[-1]):
+    if any(_EXCEPTION.search(without_prefix(line).strip()) for line in tail):
+        return Explanation("unknown", "The program stopped with an exception of no known kind.", tail, {}, "Read the traceback.", "crashed",
+                           certain=False, numbers=numbers, lines=reading.lines)  # fmt: skip
+    if tail and _GOING_ON.search(tail[-1]) and not _SAYS_ERROR.search(tail[-1]):
         return Explanation("hang_or_timeout", "The output ends in the middle of the work without any error.", tail, {},
                            "It hung, or was ended without a word: see exit code and dmesg, and py-spy dump while it hangs.",
                            "timeout", certain=False, numbers=numbers, lines=reading.lines)  # fmt: skip
+    passed = len(reading.hits)
+    known = f"None of {len(RULES)} kinds of message" if not passed else f"Of {len(RULES)} kinds of message none that stopped the run"
     many = "no lines" if not reading.lines else "1 line" if reading.lines == 1 else f"{reading.lines} lines"
     left = f"; {reading.left_out} lines of ever new kinds were too many to be read" if reading.left_out else ""
-    return Explanation("unknown", f"None of {len(RULES)} kinds of message occurs in {many} of output{left}.", tail, {},
+    return Explanation("unknown", f"{known} occurs in {many} of output{left}.", tail, {},
                        "Read the last lines of output; run it once more with faulthandler enabled.", "crashed", certain=False,
                        numbers=numbers, lines=reading.lines)  # fmt: skip
 
 
+def _names_an_error(hit: Hit) -> bool:
+    """Whether the line says that something went wrong, or goes on with an exception's text."""
+    bare = without_prefix(hit.line.text).strip()
+    if _SAYS_ERROR.search(bare) or _EXCEPTION.search(bare):
+        return True
+    return any(_CONTINUED.search(without_prefix(line.text).strip()) for line in hit.above[-4:])
+
+
+def _weight(hit: Hit, losses: Sequence[int]) -> float:
+    """The tier; more for warnings, and for what a program or its script also says when all is well."""
+    warned = hit.tier == 3 and hit.rule.tier < 3
+    aside = warned or (hit.tier in (1, 2) and _SHELL.search(without_prefix(hit.line.text)) is not None)
+    if not aside and (hit.tier not in (1, 2) or _names_an_error(hit)):
+        return hit.tier
+    if len(losses) - bisect_right(losses, hit.line.number) >= _WENT_ON:
+        return _PASSED
+    return _HINT if aside else 2.5
+
+
 def explain(reading: Reading) -> Explanation:
     """The root cause in what was found in one log; class `unknown` when nothing tells."""
-    if not reading.hits:
+    losses = [line.number for _, line in reading.losses]
+    weighed = [(_weight(hit, losses), number) for number, hit in enumerate(reading.hits)]
+    weight, at = min(weighed, default=(_PASSED, 0))
+    if weight >= _PASSED:
         return _from_losses(reading) or _unexplained(reading)
-    winner = min(reading.hits, key=lambda hit: hit.tier)
+    winner = reading.hits[at]
     rule = winner.rule
     evidence, numbers = _shown(_evidence(winner, reading.hits))
     facts = _facts(winner, reading.hits)
@@ -251,9 +295,9 @@ def explain(reading: Reading) -> Explanation:
         facts=facts,
         advice=rule.advice,
         outcome=rule.outcome or OUTCOMES.get(rule.cause, "crashed"),
-        certain=winner.tier < 3,
+        certain=weight < 3,
         rule=rule.name,
-        tier=winner.tier,
+        tier=int(weight),
         numbers=numbers,
         lines=reading.lines,
         around=(winner.line.text, *(line.text for line in reversed(winner.above))),

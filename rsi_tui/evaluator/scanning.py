@@ -62,7 +62,7 @@ _PREFIX = re.compile(
 _WARNED = re.compile(
     r"\b\w*Warning: |(?:^|[\s\]|\[:])(?:WARNING|WARN|INFO|DEBUG)\b(?!.{0,80}[Cc]aught signal)|^\[?[WI]\d{0,4} (?:\d\d:|\w+\.cpp)|^\S+ \S+: [WI] "
 )
-_NO_WARNING = re.compile(r"NCCL WARN|torch[./]distributed[./]elastic|(?:srun|slurmstepd|sbatch): |raylet")
+_NO_WARNING = re.compile(r"NCCL WARN|torch[./]distributed[./]elastic|(?:srun|slurmstepd|sbatch): |raylet|OP_REQUIRES failed")
 LOSS = re.compile(r"(?<![\w])(?:train(?:ing)?[ _]|lm )?loss['\"]?\s*[=:]?\s*([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))", re.IGNORECASE)
 
 

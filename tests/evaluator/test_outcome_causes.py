@@ -10,7 +10,7 @@ import pytest
 
 from rsi_tui.evaluator.explaining import explain_text, parse_size
 from rsi_tui.evaluator.failure_rules import CAUSES, RULES
-from tests.evaluator.failure_outputs import MIXED, OUTPUTS
+from tests.evaluator.failure_outputs import HEALTHY, MIXED, OUTPUTS
 from tests.evaluator.failure_variants import VARIANTS
 
 SHARED = Path(__file__).parents[3] / "shared" / "cases" / "failures.jsonl"
@@ -42,6 +42,14 @@ def test_every_rule_has_an_example_and_a_known_class() -> None:
 @pytest.mark.parametrize("why, cause, text", MIXED, ids=[why for why, *_ in MIXED])
 def test_the_root_cause_outranks_its_consequences(why: str, cause: str, text: str) -> None:
     assert explain_text(text).cause == cause
+
+
+@pytest.mark.parametrize("line", HEALTHY)
+def test_what_a_healthy_run_says_hides_no_cause(line: str) -> None:
+    trained = "\n".join(f"step {i} loss {3 - i / 10:.1f}" for i in range(8))
+    assert explain_text(f"{line}\nTraceback (most recent call last):\n  File \"t.py\", line 3, in f\nKeyError: 'idx'").cause == "code_error"
+    assert explain_text(f"{line}\n{trained}\nrun.sh: line 3:  77 Killed                  python t.py").cause == "host_oom_killed"
+    assert explain_text(f"{line}\n{trained}\nChildFailedError: t.py FAILED").cause == "unknown"
 
 
 def test_unknown_stays_unknown_and_shows_what_was_looked_at() -> None:
