@@ -217,10 +217,10 @@ def _shown(lines: Iterable[LogLine]) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 def _from_losses(reading: Reading) -> Explanation | None:
     """A loss that ends as NaN, or that has risen far above what it had reached and stays there."""
-    last = reading.tail[-3:]
-    if len(last) == 3 and all(_NAN_NORM.search(line.text) for line in last):
+    ends = reading.tail[-3:]
+    if len(ends) == 3 and all(_NAN_NORM.search(line.text) for line in ends):
         # One such step is what a dynamic loss scale is for; a run that ends in them has diverged.
-        tail, numbers = _shown(last)
+        tail, numbers = _shown(ends)
         return Explanation("nan_or_divergence", "The norm of the gradients is no longer finite.", tail, {},
                            "Lower the learning rate, clip gradients, and look at the last finite steps.", "diverged",
                            tier=3, numbers=numbers, lines=reading.lines)  # fmt: skip

@@ -1,9 +1,10 @@
 """Logs of one failed run: opened, read once each, and put into the order of causality.
 
-Promises: gzip and UTF-16 are read as they are; what can't be a log is refused in one sentence; with
-several logs the one that failed first with a cause of its own comes first, then symptoms (who waited
-in vain), then consequences, then logs that say nothing. Times decide between causes where all of them
-print comparable ones, else the tier of the rule. Does not promise that clocks of hosts agree.
+Promises: gzip and UTF-16 are read as they are, gzip from a pipe too; holes of NULs are looked
+through; what can't be a log is refused in one sentence; with several logs the one that failed first
+with a cause of its own comes first, then symptoms (who waited in vain), then consequences, then logs
+that say nothing. Times decide between causes where all of them print comparable ones, else the tier
+of the rule. Does not promise that clocks of hosts agree.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ _SUFFIXES = (".log", ".out", ".err", ".txt", ".gz")
 _NAMES = ("stdout", "stderr")
 _RANK = re.compile(r"rank[_.-]?(\d+)|attempt_\d+/(\d+)/|[_.-](\d+)\.(?:log|out|err|txt)(?:\.gz)?$")
 _ATTEMPT = re.compile(r"attempt_(\d+)/")
+_HOLE = re.compile(rb"\0{64,}")
+_HOLES = 256
+"""chunks of nothing but NULs that are skipped before a log's first line"""
 _DATED = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
 _GLOG = re.compile(r"\[?[EWIF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{3,9})")
 
@@ -104,21 +108,26 @@ def _chunks(path: str) -> Iterator[bytes]:
     """A log's bytes as UTF-8, a chunk at a time."""
     try:
         if path == "-":
-            yield from _decoded(sys.stdin.buffer, "stdin")
+            yield from _unpacked(sys.stdin.buffer, "stdin")
             return
         with Path(path).open("rb") as file:
-            if file.read(2) == b"\x1f\x8b":
-                with gzip.open(path, "rb") as unpacked:
-                    yield from _decoded(unpacked, path)  # type: ignore[arg-type]
-                return
-            file.seek(0)
-            yield from _decoded(file, path)
+            yield from _unpacked(file, path)
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist; name a log, a folder of logs, or - for stdin.") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UsageError(f"{path} is a damaged gzip file ({error}); unpack what is left of it with zcat and give that.") from None
     except OSError as error:
-        raise UsageError(f"{path} can't be read: {error.strerror or error}.") from None
+        raise UsageError(f"{path} can't be read: {(error.strerror or str(error)).rstrip('.')}.") from None
+
+
+def _unpacked(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """What is in a file that may be compressed; a pipe too, so nothing is read twice."""
+    peek = getattr(file, "peek", None)
+    if peek is not None and peek(2)[:2] == b"\x1f\x8b":
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            yield from _decoded(unpacked, name)  # type: ignore[arg-type]
+        return
+    yield from _decoded(file, name)
 
 
 def _decoded(file: BinaryIO, name: str) -> Iterator[bytes]:
@@ -129,10 +138,18 @@ def _decoded(file: BinaryIO, name: str) -> Iterator[bytes]:
             yield decoder.decode(first).encode("utf-8", "replace")
             first = file.read(CHUNK)
         return
-    if first[:8192].count(b"\0") > 8:
+    # A log that was rotated or torn by a crash has holes: long runs of NULs, and text around them.
+    skipped = 0
+    while first and not first.strip(b"\0"):
+        skipped += 1
+        following = file.read(CHUNK)
+        if not following or skipped > _HOLES:
+            raise UsageError(f"{name} is a binary file, no log.")
+        first = following
+    if first[:8192].count(b"\0") > 8 and _HOLE.sub(b"", first)[:8192].count(b"\0") > 8:
         raise UsageError(f"{name} is a binary file, no log.")
     while first:
-        yield first
+        yield first.replace(b"\0", b"") if b"\0" in first else first
         first = file.read(CHUNK)
 
 

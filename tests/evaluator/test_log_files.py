@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,25 @@ def test_a_folder_of_torchelastic_is_one_run_and_its_last_attempt_counts(tmp_pat
         (tmp_path / place).write_text(text)
     first = explain_logs([str(tmp_path)])[0]
     assert (first.rank, first.attempt, first.explanation.cause) == (1, 1, "code_error")
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_pipe_is_read_once_compressed_or_not(pack: Callable[[bytes], bytes]) -> None:
+    read, write_end = os.pipe()
+    os.write(write_end, pack(OOM.encode()))
+    os.close(write_end)
+    assert explain_logs([f"/dev/fd/{read}"])[0].explanation.cause == "gpu_oom"
+    os.close(read)
+
+
+@pytest.mark.parametrize("hole", [0, 4096, 3 * CHUNK])
+def test_holes_of_nuls_are_looked_through(tmp_path: Path, hole: int) -> None:
+    torn = tmp_path / "torn.log"
+    torn.write_bytes(b"\0" * hole + b"\nstep 1\n" + b"\0" * hole + b"\nKey\0Error: 'x'\n")
+    assert explain_logs([str(torn)])[0].explanation.cause == "code_error"
+    torn.write_bytes(b"\0" * (hole + 1))
+    with pytest.raises(UsageError, match="binary"):
+        explain_logs([str(torn)])
 
 
 def test_a_compressed_log_is_read(tmp_path: Path) -> None:
