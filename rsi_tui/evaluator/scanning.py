@@ -111,6 +111,8 @@ class _Compiled:
     """of which a line, in lower case, must hold one"""
     figures: bool
     """whether the rule reads figures, so that lines of one shape may differ for it"""
+    bare: tuple[bytes, ...]
+    """`strings` without figures: where a shape holds none of them, none of its lines can match"""
 
 
 def _bounded(pattern: str) -> re.Pattern[str]:
@@ -121,7 +123,8 @@ def _bounded(pattern: str) -> re.Pattern[str]:
 def _compiled() -> tuple[_Compiled, ...]:
     return tuple(
         _Compiled(rule, _bounded(rule.pattern), re.compile(rule.near) if rule.near else None,
-                  strings_of(rule.pattern), bool(re.search(r"\d", re.sub(r"\\d|\{[\d,]+\}", "", rule.pattern))))
+                  strings_of(rule.pattern), bool(re.search(r"\d", re.sub(r"\\d|\{[\d,]+\}", "", rule.pattern))),
+                  tuple(text.encode().translate(None, _FIGURES) for text in strings_of(rule.pattern)))
         for rule in RULES
     )  # fmt: skip
 
@@ -280,7 +283,7 @@ class Scanner:
                 continue
             its = telling.intersection(line.translate(_LETTERS).split()) if telling else telling
             rules = self._gate.rules(its) if its else []
-            if any(self._rules[number].figures for number in rules):
+            if self._figures_tell(line, rules):
                 self._figured.add(shape)
                 self._variants.add(hash(_LONG_FIGURES.sub(b"0", line)))
             else:
@@ -290,6 +293,12 @@ class Scanner:
         for remembered in (self._seen, self._figured, self._variants):
             if len(remembered) > _REMEMBERED:
                 remembered.clear()
+
+    def _figures_tell(self, line: bytes, rules: Sequence[int]) -> bool:
+        """Whether another line of this one's shape could match a rule that this one does not."""
+        figured = [self._rules[number] for number in rules if self._rules[number].figures]
+        shape = line.lower().translate(None, _FIGURES) if figured else b""
+        return any(text in shape for compiled in figured for text in compiled.bare)
 
     def _read_variant(self, index: int) -> None:
         line = self._window[index]

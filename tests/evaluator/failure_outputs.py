@@ -130,6 +130,7 @@ OUTPUTS: list[tuple[str, str, str, dict[str, float | str]]] = [
     ("coordination", "collective_timeout", "E0102 coordination_service.cc:990] /job:jax_worker/replica:0/task:5 has been set to ERROR in coordination service: UNAVAILABLE: Task task:5 heartbeat timeout. This indicates that the remote task has failed, got preempted, or crashed unexpectedly.", {}),
     ("cancelled", "preempted", "step 7 loss 3.3\nslurmstepd: error: *** STEP 812.0 ON c41 CANCELLED AT 2026-03-04T05:06:07 ***", {}),
     ("usage", "bad_config", "usage: fit.py [-h] [--lr LR]\nfit.py: error: Validation failed: Key 'optim.lrr' is not expected", {}),
+    ("io-error", "data_error", "OSError: [Errno 5] Input/output error: '/mnt/corpus/07.bin'", {"errno": 5}),
     ("no-data", "data_error", "AssertionError: Neither the index nor the data file could be found: files for prefix /corpus/shard_7 do not exist", {}),
     ("no-data", "data_error", "botocore.errorfactory.NoSuchKey: An error occurred (NoSuchKey) when calling the GetObject operation", {}),
     ("no-data", "data_error", "KeyError: \"Column 'story' not in the dataset. Current columns in the dataset: ['title']\"", {}),

@@ -155,3 +155,14 @@ def test_a_bar_that_redraws_one_line_is_not_remembered_whole() -> None:
     scanner = Scanner()
     scanner.feed(bar * 200_000 + b"\n")
     assert 0 < len(scanner.finish().losses) < 100_000
+
+
+@pytest.mark.parametrize("line", [
+    " iteration {0}/ 90000 | elapsed time per iteration (ms): 42.{0} | grad norm: 1.{0} | number of skipped iterations: 0 | number of nan iterations: 0 |",
+    "2026-01-01 10:00:00,{0} - runner - INFO - Epoch [1][{0}/742] lr: 5.0e-05, eta: 2:15:01, data_time: 0.1, memory: {0}, loss: 1.{0}",
+    "step {0} val_error 0.{0} exit_rate 0.1 dtype 16",
+])  # fmt: skip
+def test_a_cause_in_the_middle_of_a_long_run_is_read(line: str) -> None:
+    after = "\n".join(f"frame #{i}: <unknown function> + 0x{i:x} (0x7f{i:08x} in libtorch.so)" for i in range(9000))
+    found = explain_text("\n".join([*(line.format(i * 7919) for i in range(20_000)), OOM, after]))
+    assert (found.cause, found.numbers[-1]) == ("gpu_oom", 20_001)
