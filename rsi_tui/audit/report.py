@@ -14,18 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from rsi_tui.audit import proof, words
+from rsi_tui.audit.covered import gaps, invariants_checked
 from rsi_tui.errors import UsageError
 from rsi_tui.journal import events as ev
-from rsi_tui.journal.facts import ORIGINAL, AttributionFacts, ClaimFacts, InvariantFacts, VerdictFacts
+from rsi_tui.journal.facts import ORIGINAL, AttributionFacts, ClaimFacts, VerdictFacts
 from rsi_tui.journal.view import CampaignView, CandidateView, RoundView, is_turned_down, review_words, revocation_words
 
 FORMATS = ("md", "json")
 DIFF_FILE = "faster.diff"
 """name of the file with the adopted code changes, beside a written report"""
-LATE = "changes that start late in a real run"
-"""name under which the evaluator records that no state had its step counters moved on"""
-FROM_A_STATE = "from the state after"
-"""in the words of how an invariant was judged: by single updates from a saved state"""
 OVERHEAD_TARGET_S = 0.5
 """the engine's own time a trial, checkpoint comparison apart"""
 
@@ -77,7 +74,7 @@ def report_data(view: CampaignView, events: Sequence[ev.Event]) -> dict[str, Any
     if created is None:
         raise UsageError("this campaign has not begun: its journal holds no contract yet.")
     final = _final(view)
-    checked_of, checked = _invariants(view, final)
+    checked_of, checked = invariants_checked(view, final)
     return {
         "schema": 1,
         "trust": {"level": view.trust, "meaning": words.TRUST_WORDS[view.trust], "isolation": created.sandbox},
@@ -98,7 +95,7 @@ def report_data(view: CampaignView, events: Sequence[ev.Event]) -> dict[str, Any
         "directions": _directions(view),
         "invariants": [i.model_dump(mode="json") for i in checked],
         "invariants_of": checked_of if final is None else "",
-        "gaps": _gaps(view, checked),
+        "gaps": gaps(view, final, checked),
         "masked": _masked(view),
         "bands": [b.model_dump(mode="json") for b in view.bands],
         "noise": view.noise.model_dump(mode="json") if view.noise else None,
@@ -377,50 +374,6 @@ def _past(view: CampaignView) -> list[dict[str, Any]]:
     return sorted(found.values(), key=lambda entry: not entry["used"])
 
 
-def _gaps(view: CampaignView, checked: Sequence[InvariantFacts]) -> list[str]:
-    """What the invariants can't see: what the evaluator named, then what no campaign of this version covers."""
-    named = [f"{i.name}: {i.how}" for i in checked if i.status == "not_covered"]
-    memory = _unproven_saving(view)
-    return [
-        *named,
-        _unseen_late(view, checked),
-        "Start-up is spread over the length of a real run by arithmetic; no run of that length was made",
-        *([memory] if memory else []),
-    ]
-
-
-def _unseen_late(view: CampaignView, checked: Sequence[InvariantFacts]) -> str:
-    """What a change could do late in a real run; less where updates were also compared from saved states."""
-    contract = view.created.contract if view.created is not None else {}
-    steps = (contract.get("objective", {}).get("steps") or (0, 0))[-1]
-    length = f"the length that was run (at most {2 * steps} steps here)"
-    from_states = any(i.status != "not_covered" and FROM_A_STATE in i.how for i in checked)
-    if not from_states:
-        return f"A change that begins to act after {length} is not seen"
-    unmoved = any(i.status == "not_covered" and i.name == LATE for i in checked)
-    where = "saved states" if unmoved else "saved states, one of them with its step counters moved on,"
-    return (
-        f"Beyond {length} only a few updates from {where} were compared: what acts late and only in runs that were not "
-        "started from a state is not seen"
-    )
-
-
-def _unproven_saving(view: CampaignView) -> str:
-    """What is said of a lower peak that no runs under a lower limit have proven; '' where there is none to be said."""
-    final = _final(view)
-    told = view.claim if view.claim is not None else final.verdict if final is not None else None
-    if told is None or (told.memory is not None and told.memory.proven):
-        return ""
-    before, after = (
-        (told.baseline_peak_bytes, told.candidate_peak_bytes) if isinstance(told, ClaimFacts)
-        else (told.incumbent_peak_bytes, told.peak_bytes)
-    )  # fmt: skip
-    if before is None or after is None or after >= before:
-        return ""
-    why = f": {told.memory.reason}" if told.memory is not None else ""
-    return f"That peak memory is lower was measured, not proven by runs under a lower limit{why}"
-
-
 def _masked(view: CampaignView) -> list[dict[str, Any]]:
     """Tensors that were left out of a comparison, those of equal content together."""
     groups: dict[tuple[tuple[str, ...], float], list[str]] = {}
@@ -440,26 +393,6 @@ def _directions(view: CampaignView) -> list[dict[str, Any]]:
         }
         for d in view.directions.values()
     ]
-
-
-def _invariants(view: CampaignView, final: CandidateView | None) -> tuple[str, Sequence[InvariantFacts]]:
-    """(candidate, what was checked of it): of what was claimed, else of what is adopted, else of the last that came so far.
-
-    A claim's own runs go first; what only the verification of the same candidate looked at is added.
-    """
-    if view.claim is not None:
-        about = view.candidates.get(view.claim.candidate)
-        before = about.verdict.invariants if about is not None and about.verdict is not None else ()
-        names = {fact.name for fact in view.claim.invariants}
-        return view.claim.candidate, (*view.claim.invariants, *(fact for fact in before if fact.name not in names))
-    if final is not None:
-        return final.id, final.verdict.invariants if final.verdict is not None else ()
-    said = next((v for v in reversed(view.verdicts) if v.invariants), None)
-    if said is not None:
-        return said.candidate, said.invariants
-    screened = (c for c in reversed(view.candidates.values()) if c.screen is not None and c.screen.invariants)
-    known = next(screened, None)
-    return (known.id, known.screen.invariants) if known is not None and known.screen is not None else ("", ())
 
 
 def _verdict(verdict: VerdictFacts) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import math
 from rsi_tui.errors import ContractError, RsiError
 from rsi_tui.evaluator.bands import calibrate
 from rsi_tui.evaluator.blocks import (
-    MAX_VOID,
     TWIN_PATIENCE,
     BlockOutcome,
     BlockPlan,
@@ -22,6 +21,7 @@ from rsi_tui.evaluator.blocks import (
     draw_block,
     run_block,
     setup_slots,
+    until_it_counts,
 )
 from rsi_tui.evaluator.eprocess import choose_plan
 from rsi_tui.evaluator.judging import CheckpointJudge
@@ -66,17 +66,10 @@ def calibrate_baseline(lab: Lab, step: str, alpha: float) -> Calibrated:
 
 def _pair(lab: Lab, step: str, judged: bool) -> BlockOutcome:
     """A pair that counts; a fault of the host is tried again, any other fault is the contract's."""
-    attempt = voided = 0
-    while True:
-        name = f"{step}v{attempt}" if attempt else step
-        voided += lab.steps.find(f"{name}/closed") is None  # what voided a pair of an engine before may be mended by now
-        outcome = _run(lab, name, judged)
-        if not outcome.void:
-            return outcome
-        _blame(outcome)
-        if voided > MAX_VOID:
-            raise _could_not(outcome, voided)
-        attempt += 1
+    outcome, voided = until_it_counts(lab, step, lambda name: _run(lab, name, judged), _blame)
+    if outcome.void:
+        raise _could_not(outcome, voided)
+    return outcome
 
 
 def _blame(outcome: BlockOutcome) -> None:

@@ -150,6 +150,28 @@ def run_block(lab: Lab, plan: BlockPlan) -> BlockOutcome:
     return outcome
 
 
+def until_it_counts(
+    lab: Lab, step: str, run: Callable[[str], BlockOutcome], blame: Callable[[BlockOutcome], None] = lambda outcome: None
+) -> tuple[BlockOutcome, int]:
+    """(the first block that counts, or the last of MAX_VOID + 1 void ones; how many this engine ran in vain).
+
+    `run` makes the block of a step's name; `blame` sees each void one and raises where it was not the machine's fault.
+    Void blocks of an engine before are passed over: what disturbed it may be mended by now.
+    """
+    attempt = voided = 0
+    while True:
+        name = f"{step}v{attempt}" if attempt else step
+        fresh = lab.steps.find(f"{name}/closed") is None
+        outcome = run(name)
+        if not outcome.void:
+            return outcome, voided
+        voided += fresh
+        blame(outcome)
+        if voided > MAX_VOID:
+            return outcome, voided
+        attempt += 1
+
+
 def _compile(lab: Lab, plan: BlockPlan) -> None:
     """Fill the compile caches that a block's candidates want, each in a short block with a seed of its own; once each."""
     filling = any(slot.fills_cache for slot in plan.slots)

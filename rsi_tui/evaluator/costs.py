@@ -24,6 +24,7 @@ from rsi_tui.evaluator.leave_one_out import CONFIDENCE as FAMILY
 from rsi_tui.evaluator.noise import smallest_provable
 from rsi_tui.evaluator.noninferior import LOOKS
 from rsi_tui.evaluator.recheck import FRESH_PAIRS
+from rsi_tui.evaluator.redteam import LIVE_CHEATS
 from rsi_tui.evaluator.saving import RUNS as RUNS_UNDER_LIMIT
 from rsi_tui.evaluator.screen import BATCH
 from rsi_tui.evaluator.slow_runs import most_extra, runs_to_hold
@@ -34,8 +35,6 @@ INCUMBENTS = 2
 """of a screening batch"""
 BATCHES = 3
 """of a candidate in screening, at most"""
-LIVE_CHEATS = 6
-"""planted cheats that are run before the first search on a program, where it has the places for as many"""
 SURVIVE = 0.4
 """share of candidates without effect that are given a second batch: normal noise beyond 0.2 pair scales"""
 

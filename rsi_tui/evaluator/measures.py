@@ -11,7 +11,7 @@ from rsi_tui.evaluator.claim import slope_ratio
 from rsi_tui.evaluator.lab import Lab
 from rsi_tui.evaluator.states import is_moved
 from rsi_tui.evaluator.trajectories import groups
-from rsi_tui.journal.facts import CarryOverFacts, InvariantFacts, TrialFacts
+from rsi_tui.journal.facts import LATE, CarryOverFacts, InvariantFacts, TrialFacts
 
 CONSTANT_EXCESS = 0.15
 """a start-up excess counts as the same at every length when it grows by less than this share of itself over them"""
@@ -135,7 +135,7 @@ def _unseen_late(lab: Lab) -> list[tuple[str, str]]:
         found.append(("parts of the gradient", why))
     if not is_moved(lab):
         why = "the program does not go on from a state whose step counters were moved on: what starts later is not seen"
-        found.append(("changes that start late in a real run", why))
+        found.append((LATE, why))
     return found
 
 

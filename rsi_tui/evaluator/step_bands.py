@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 from rsi_tui.contract.model import Contract
 from rsi_tui.evaluator.bands import Kind, calibrate, judge, judge_sizes
 from rsi_tui.evaluator.compare import Part, UpdateReport
-from rsi_tui.journal.facts import BandFacts, InvariantFacts
+from rsi_tui.journal.facts import FROM_A_STATE, BandFacts, InvariantFacts
 
 UPDATE = Kind(
     prefix="saved state ",
@@ -81,7 +81,7 @@ def judge_step(
         found += judge_sizes(_gradients(report), bands, contract, twin=theirs, kind=GRADIENT)
     masked = frozenset(name for band in bands if band.name == f"{GRADIENT.prefix}fp32 total" for name in band.masked)
     found += [judge_part(part, _same(part, twin), masked) for part in report.parts]
-    return tuple(fact.model_copy(update={"how": f"{fact.how}; from the state after {after}"}) for fact in found)
+    return tuple(fact.model_copy(update={"how": f"{fact.how}; {FROM_A_STATE} {after}"}) for fact in found)
 
 
 def judge_part(part: Part, twin: Part | None, masked: frozenset[str] = frozenset()) -> InvariantFacts:

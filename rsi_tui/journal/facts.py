@@ -22,6 +22,10 @@ Verdict = Literal["adopted", "leaner", "not_proven", "slower", "invalid", "off_d
 
 ORIGINAL = "original"
 """id of the candidate that is the user's own program, unchanged"""
+LATE = "changes that start late in a real run"
+"""name of the invariant that says that no state had its step counters moved on"""
+FROM_A_STATE = "from the state after"
+"""in the words of how an invariant was judged: by single updates from a saved state"""
 CANARY = "canary"
 """direction of a canary: a change of the evaluator's own, which no mind sees and no budget counts"""
 LEAVE_ONE_OUT = "leave-one-out"
@@ -465,7 +469,8 @@ class LessonFacts(Fact):
 
 
 PlantedKind = Literal["cheat", "lines", "checkpoint", "metric", "escape"]
-"""a dishonest change of the program, forged progress lines, a forged checkpoint, an attempt to leave the sandbox"""
+"""a dishonest change of the program, forged progress lines, a forged checkpoint, a program wrong on purpose that the hidden
+validation must tell from the right one, an attempt to leave the sandbox"""
 
 
 class PlantedFacts(Fact):

@@ -40,7 +40,7 @@ class SampledGroup:
     def __init__(self, limit_bytes: int) -> None:
         self.limit = limit_bytes
         self._peak: int | None = None
-        self._files = 0
+        self._files = self._kernel = 0
         self._next_files = 0.0
         self._kernel_before = _kernel_memory()
         self._seen: dict[int, float] = {}
@@ -53,17 +53,16 @@ class SampledGroup:
         pids = self._members()
         if time.monotonic() >= self._next_files:
             self._next_files = time.monotonic() + _FILES_EVERY_S
-            self._files = _files_in_memory(pids)
-            if _hold_sockets(pids):
-                self._files += max(0, _kernel_memory() - self._kernel_before)
-        total = sum(_kib(pid, "status", _PARTS) for pid in pids) * 1024 + self._files
+            self._files, sockets = _files_in_memory(pids)
+            self._kernel = max(0, _kernel_memory() - self._kernel_before) if sockets else 0
+        total = sum(_kib(pid, "status", _PARTS) for pid in pids) * 1024 + self._files + self._kernel
         self._peak = max(self._peak or 0, total)
         if not self.limit or total <= self.limit:
             return False
         proportional = sum(_kib(pid, "smaps_rollup", _PSS) for pid in pids) * 1024
         shared = sum(_kib(pid, "smaps_rollup", _PSS_SHARED) for pid in pids) * 1024
         # A file may be mapped as well: it is not to be counted twice where a tree is ended for it.
-        proportional += max(shared, self._files)
+        proportional += max(shared, self._files) + self._kernel
         return proportional == 0 or proportional > self.limit
 
     def peak(self) -> int | None:
@@ -114,15 +113,18 @@ def _children(pid: int) -> Iterable[int]:
     return ()
 
 
-def _files_in_memory(pids: Iterable[int]) -> int:
-    """Bytes of memfds that processes hold, and of the file systems in memory that are theirs alone."""
+def _files_in_memory(pids: Iterable[int]) -> tuple[int, bool]:
+    """(bytes of memfds that processes hold, and of the file systems in memory that are theirs alone; do they hold sockets?)."""
     held: dict[tuple[int, int], int] = {}
+    sockets = False
     mounts: dict[int, int] = {}  # the same for every process of a sandbox: one that shows them is enough
     for pid in pids:
         with contextlib.suppress(OSError):
             for entry in os.scandir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
-                    if os.readlink(entry.path).startswith("/memfd:"):  # noqa: PTH115 - hundreds of times
+                    what = os.readlink(entry.path)  # noqa: PTH115 - hundreds of times
+                    sockets = sockets or what.startswith("socket:")
+                    if what.startswith("/memfd:"):
                         seen = entry.stat()
                         held[seen.st_dev, seen.st_ino] = seen.st_blocks * 512
         for place in () if mounts else ("/tmp", "/dev/shm"):
@@ -132,18 +134,7 @@ def _files_in_memory(pids: Iterable[int]) -> int:
                 if device != Path(place).stat().st_dev and _in_memory(pid, place):
                     room = os.statvfs(inside)
                     mounts[device] = (room.f_blocks - room.f_bfree) * room.f_frsize
-    return sum(held.values()) + sum(mounts.values())
-
-
-def _hold_sockets(pids: Iterable[int]) -> bool:
-    """Does any of them hold a socket?"""
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - hundreds of times
-                with contextlib.suppress(OSError):
-                    if os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):  # noqa: PTH115 - hundreds of times
-                        return True
-    return False
+    return sum(held.values()) + sum(mounts.values()), sockets
 
 
 def _kernel_memory() -> int:

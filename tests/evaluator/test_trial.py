@@ -12,7 +12,8 @@ import pytest
 from rsi_tui.contract.libraries import find_library
 from rsi_tui.errors import ContractError
 from rsi_tui.evaluator import progress
-from rsi_tui.evaluator.trial import FROZEN, findings, preflight
+from rsi_tui.evaluator.preflight import preflight
+from rsi_tui.evaluator.trial import FROZEN, findings
 from rsi_tui.launch.sandbox import sandbox_works
 from tests.evaluator.small_program import CONTRACT, TRAIN, Bench, make_bench
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from rsi_tui.evaluator.preflight import preflight
 from rsi_tui.evaluator.profiling.settings import unused_settings
-from rsi_tui.evaluator.trial import OUT, Instruments, TrialRequest, TrialResult, TrialRunner, preflight
+from rsi_tui.evaluator.trial import OUT, Instruments, TrialRequest, TrialResult, TrialRunner
 from rsi_tui.journal.facts import OperatorFacts, PhaseFacts, ProfileFacts, TrialFacts
 from rsi_tui.launch.spec import Mount
 

@@ -23,7 +23,7 @@ from rsi_tui.evaluator.redteam import (
 )
 from rsi_tui.evaluator.redteam.attack import Attack, Planted, Program
 
-__all__ = ["ATTACKS", "LIVE_SET", "Attack", "Planted", "Program", "live_set", "plant_all"]
+__all__ = ["ATTACKS", "LIVE_CHEATS", "LIVE_SET", "Attack", "Planted", "Program", "live_set", "plant_all"]
 
 ATTACKS: tuple[Attack, ...] = tuple(
     attack
@@ -31,6 +31,8 @@ ATTACKS: tuple[Attack, ...] = tuple(
     for attack in family.ATTACKS
 )
 
+LIVE_CHEATS = 6
+"""cheats that are run before the first search on a program, where it has the places for as many"""
 LIVE_SET: tuple[str, ...] = (
     "work before the first line",
     "half the vocabulary",
@@ -47,7 +49,7 @@ LIVE_SET: tuple[str, ...] = (
     "layers skipped",
     "two batches of the loader",
 )
-"""names of attacks to run for real, in order of preference: the first six that are planted and differ in family"""
+"""names of attacks to run for real, in order of preference: the first that are planted and differ in family"""
 
 
 def plant_all(program: Program) -> list[tuple[Attack, Planted]]:
@@ -56,7 +58,7 @@ def plant_all(program: Program) -> list[tuple[Attack, Planted]]:
     return [(attack, planted) for attack, planted in found if planted is not None]
 
 
-def live_set(planted: Sequence[tuple[Attack, Planted]], count: int = 6) -> list[tuple[Attack, Planted]]:
+def live_set(planted: Sequence[tuple[Attack, Planted]], count: int = LIVE_CHEATS) -> list[tuple[Attack, Planted]]:
     """At most `count` of them to run for real: of different families where there are enough, preferred ones first.
 
     At least half of those returned are ones that a review of the diff is expected to miss, as far as `planted` has

@@ -19,7 +19,6 @@ from rsi_tui.contract.command import Command
 from rsi_tui.errors import ContractError
 from rsi_tui.evaluator.bands import judge
 from rsi_tui.evaluator.blocks import (
-    MAX_VOID,
     TWIN_PATIENCE,
     BlockOutcome,
     BlockPlan,
@@ -28,6 +27,7 @@ from rsi_tui.evaluator.blocks import (
     no_time,
     run_block,
     setup_slots,
+    until_it_counts,
 )
 from rsi_tui.evaluator.compare import CompareError
 from rsi_tui.evaluator.judging import CheckpointJudge, worsened
@@ -70,19 +70,12 @@ def run_live(lab: Lab, step: str, cheats: Sequence[LiveCheat]) -> LiveOutcome:
 
     Bands must have been calibrated.
     """
-    attempt = voided = 0
-    while True:
-        name = f"{step}v{attempt}" if attempt else step
-        voided += lab.steps.find(f"{name}/closed") is None  # what voided a block of an engine before may be mended by now
-        outcome = _run(lab, name, cheats)
-        if not outcome.void:
-            break
-        if voided > MAX_VOID:
-            raise HostFault(
-                f"The machine did not let planted cheats be run ({outcome.void.rstrip(' .')}): "
-                "end what else runs on it, and repeat the command."
-            )
-        attempt += 1
+    outcome, _ = until_it_counts(lab, step, lambda name: _run(lab, name, cheats))
+    if outcome.void:
+        raise HostFault(
+            f"The machine did not let planted cheats be run ({outcome.void.rstrip(' .')}): "
+            "end what else runs on it, and repeat the command."
+        )
     honest = next(facts for facts in outcome.setup if facts.arm == "warmup")
     by_candidate = {facts.candidate: facts for facts in outcome.timed}
     caught = {
