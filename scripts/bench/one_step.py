@@ -171,6 +171,7 @@ def main() -> int:
     if not has_bf16_units():
         notes.append(EMULATED)
     command = f"scripts/bench/one_step.py --workload {args.workload} --states {','.join(map(str, lengths))}"
+    command += " --quick" if args.quick else ""
     return show(f"one_step {args.workload}", figures(results), args.json, notes, command)
 
 
