@@ -178,6 +178,26 @@ class OperatorFacts(Fact):
     """largest tensor it produced, 0 when not known"""
 
 
+class CommunicationFacts(Fact):
+    """What the processes of a run send each other in one step, seen from one of them."""
+
+    backend: str
+    """gloo, nccl, mpi; '' when not known"""
+    world_size: int
+    calls: float
+    """collectives a step"""
+    payload_bytes: float
+    """bytes a step that this process hands to collectives"""
+    exposed_s: float
+    """seconds a step in which it only waited for them"""
+    overlapped_s: float
+    """seconds a step in which they ran beside its own work"""
+    link_bytes: float | None = None
+    """bytes a step that its node sent, by the counter of the simulated link; None where there is none"""
+    link_rate: float | None = None
+    """bytes a second that the link carries each way; None where it is not limited"""
+
+
 class ProfileFacts(Fact):
     """Where one step's time goes, by an instrumented run that no verdict uses."""
 
@@ -196,6 +216,8 @@ class ProfileFacts(Fact):
     device: str = "cpu"
     unused_settings: tuple[str, ...] = ()
     """settings that exist in program or launch and are off, one sentence each"""
+    communication: CommunicationFacts | None = None
+    """None for a program of one process"""
 
     def share(self, phase: str) -> float:
         """Share of a phase, 0 when absent."""
