@@ -20,6 +20,8 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHELL = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"})
 _LOADER = re.compile(r"LD_.*|PYTHON(PATH|HOME|STARTUP|USERBASE|BREAKPOINT|PYCACHEPREFIX)|RSI_.*")
 """variables through which code outside the scope could enter a trial"""
+_OF_NODES = {"node", "nodes", "procs", "master", "port"}
+"""placeholders of a run of several nodes or processes"""
 _DECLARED = {
     "NVIDIA_TF32_OVERRIDE": "precision",
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "precision",
@@ -80,7 +82,8 @@ def _check_workload(contract: Contract) -> None:
 
 def _check_launch(contract: Contract) -> None:
     launch = contract.launch
-    _check_command("launch", "command", launch.command, {"steps", "seed", "out", "knobs"})
+    _check_command("launch", "command", launch.command, {"steps", "seed", "out", "knobs"}, optional=_OF_NODES)
+    _check_nodes(contract)
     if "{knobs}" not in split_words(launch.command):
         raise Complaint("launch", "command", "must have {knobs} as a word of its own.")
     _check_template("launch", "checkpoint", launch.checkpoint, {"out"})
@@ -104,6 +107,22 @@ def _check_launch(contract: Contract) -> None:
         _check_command("resume", "directions", resume.directions, {"state", "seed", "out"})
     if not resume.flag and (resume.directions or resume.states):
         raise Complaint("resume", "flag", "must be given when directions or states are.")
+
+
+def _check_nodes(contract: Contract) -> None:
+    launch = contract.launch
+    if launch.link and launch.nodes == 1:
+        raise Complaint("launch", "link", "joins nodes, and there is one: give nodes, or leave link out.")
+    placed = set(PLACEHOLDER.findall(launch.command))
+    if launch.procs_per_node > 1 and "procs" not in placed:
+        raise Complaint("launch", "command", "must start the processes of a node, for example torchrun --nproc-per-node {procs}.")
+    if launch.nodes > 1 and split_words(launch.command)[0] == "torchrun" and not placed >= {"nodes", "node", "master", "port"}:
+        raise Complaint(
+            "launch",
+            "command",
+            "must tell torchrun of the nodes: --nnodes {nodes} --node-rank {node} --nproc-per-node {procs} "
+            "--master-addr {master} --master-port {port}.",
+        )
 
 
 def _check_scope(contract: Contract) -> None:

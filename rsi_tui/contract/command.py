@@ -20,6 +20,7 @@ from rsi_tui.errors import ContractError
 
 __all__ = [
     "Command",
+    "Meeting",
     "available_values",
     "check_knobs",
     "find_library",
@@ -44,6 +45,17 @@ class Command:
     """absolute paths of system libraries for LD_PRELOAD, to be set inside the sandbox"""
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """Where the processes of one run meet."""
+
+    master: str = "127.0.0.1"
+    """address of node 0"""
+    port: int = 29500
+    interface: str = ""
+    """network device of each node; '' where there is one node"""
+
+
 def render_run(
     contract: Contract,
     *,
@@ -54,15 +66,17 @@ def render_run(
     state: str = "",
     extra: str = "",
     python: str,
+    node: int = 0,
+    meeting: Meeting | None = None,
 ) -> Command:
-    """One run of the program; knobs that are not given have their defaults.
+    """One run of the program, as one node starts it; knobs that are not given have their defaults.
 
     `state` adds the contract's resume flag. `extra` is a harmless perturbation or a twin: leading
     NAME=VALUE words become variables, the rest flags after those of the knobs, so that they win.
     Raises ContractError for a knob or value that is not in the contract, a library that is not
     installed, and a state where the program has no resume flag.
     """
-    _one_process(contract)
+    meeting = meeting or Meeting()
     values = contract.defaults | dict(knobs)
     check_knobs(contract, values)
     if state and not contract.resume.flag:
@@ -70,9 +84,11 @@ def render_run(
     extra_env, extra_flags = split_extra(extra) if extra.strip() else ({}, [])
     flags = [word for knob in contract.knobs for word in _flag_words(knob, values[knob.name])]
     flags += [_fill(word, {"state": state}) for word in split_words(contract.resume.flag)] if state else []
-    places = {"steps": str(steps), "seed": str(seed), "out": out}
-    prefix, argv = _program(contract.launch.command, places, python, flags + extra_flags)
-    env = prefix | _knob_env(contract, values)
+    launch = contract.launch
+    places = {"steps": str(steps), "seed": str(seed), "out": out, "node": str(node), "nodes": str(launch.nodes)}
+    places |= {"procs": str(launch.procs_per_node), "master": meeting.master, "port": str(meeting.port)}
+    prefix, argv = _program(launch.command, places, python, flags + extra_flags)
+    env = _distributed(contract, node, meeting) | prefix | _knob_env(contract, values)
     return Command(argv, _environment(contract, env) | extra_env, _preloads(contract, values))
 
 
@@ -133,11 +149,20 @@ def check_knobs(contract: Contract, knobs: Mapping[str, KnobValue]) -> None:
 # --- pieces -----------------------------------------------------------------------------------
 
 
-def _one_process(contract: Contract) -> None:
-    if contract.launch.nodes * contract.launch.procs_per_node > 1:
-        raise ContractError(
-            "workload.toml: [launch] nodes and procs_per_node must be 1: this version starts one process a run."
-        )
+def _distributed(contract: Contract, node: int, meeting: Meeting) -> dict[str, str]:
+    """Where the processes of a run find each other, in the names that torch.distributed, gloo and NCCL read.
+
+    With one process a node its rank is known, too, so that a program needs no torchrun.
+    """
+    launch = contract.launch
+    if launch.nodes * launch.procs_per_node == 1:
+        return {}
+    env = {"MASTER_ADDR": meeting.master, "MASTER_PORT": str(meeting.port), "NNODES": str(launch.nodes), "NODE_RANK": str(node)}
+    if meeting.interface:
+        env |= {"GLOO_SOCKET_IFNAME": meeting.interface, "NCCL_SOCKET_IFNAME": meeting.interface, "TP_SOCKET_IFNAME": meeting.interface}
+    if launch.procs_per_node == 1:
+        env |= {"RANK": str(node), "WORLD_SIZE": str(launch.nodes), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    return env
 
 
 def _fill(word: str, places: Mapping[str, str]) -> str:
@@ -155,6 +180,8 @@ def _program(
         argv += flags if word == "{knobs}" else [_fill(word, places)]
     if argv and argv[0] in ("python", "python3"):
         argv[0] = python
+    elif argv and argv[0] == "torchrun":
+        argv[:1] = [python, "-m", "torch.distributed.run"]
     return prefix, tuple(argv)
 
 

@@ -73,7 +73,7 @@ class CheckpointJudge:
             return
         if self.compare and result.facts.steps:
             key = f"printed/{result.facts.id}"
-            found = read_trajectory(result.run.lines, self.lab.contract.launch.progress)
+            found = read_trajectory(result.run.told, self.lab.contract.launch.progress)
             self.lab.keep(key, found.model_dump(mode="json"))
             self.printed[result.facts.id] = (arm, found)
         self._place(result.facts.id, arm, result.checkpoint)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from rsi_tui.evaluator.explaining import Explanation, explain_lines
+from rsi_tui.evaluator.causality import explain_run, failed_node
+from rsi_tui.evaluator.explaining import Explanation
 from rsi_tui.evaluator.progress import Progress, check, plain
 from rsi_tui.journal.facts import Outcome
 from rsi_tui.launch.spec import RawRun
@@ -69,7 +70,9 @@ def _out_of_memory(raw: RawRun, limit: int, explanation: Explanation) -> Outcome
         return _because(explanation)
     peak = f" at {raw.peak_bytes / 2**20:.0f} MiB" if raw.peak_bytes else ""
     room = f" of {limit / 2**20:.0f} MiB allowed" if limit else ""
-    return OutcomeFacts("oom", "host_oom_killed", f"Killed for want of memory{peak}{room}.", _tail(raw),
+    node = failed_node(raw)
+    where = "" if node is None else f"Node {node} was killed" if raw.nodes[node].oom_kill else ""
+    return OutcomeFacts("oom", "host_oom_killed", f"{where or 'Killed'} for want of memory{peak}{room}.", _tail(raw),
                         {"limit_bytes": limit} if limit else {}, advice="Use a smaller micro-batch, or recompute activations.")  # fmt: skip
 
 
@@ -154,7 +157,7 @@ def classify(
     done = len(progress.steps) == expected_steps and checkpoint_found
     if done and not raw.killed_for and (ended_by(raw) != 9):
         return _finished(raw, progress, flags)
-    explanation = explain_lines(line.text for line in raw.lines)
+    explanation = explain_run(raw)
     if raw.killed_for == "disk":
         facts = OutcomeFacts("crashed", "disk_full", "Ended because it wrote more than a trial may.", _tail(raw),
                              advice="Write fewer and smaller files.")  # fmt: skip

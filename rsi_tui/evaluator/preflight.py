@@ -10,7 +10,7 @@ from rsi_tui.evaluator.trial import TrialResult
 def preflight(contract: Contract, result: TrialResult) -> str:
     """What a first short trial says is wrong with the contract, in one sentence; '' when nothing is."""
     facts, raw = result.facts, result.run
-    progress = read_progress(raw.lines, contract.launch.progress)
+    progress = read_progress(raw.told, contract.launch.progress)
     shown = [plain(line.text).strip()[:120] for line in raw.lines if plain(line.text).strip()][:3]
     first = " | ".join(shown) or "(no output)"
     if facts.outcome in ("ok", "cancelled"):

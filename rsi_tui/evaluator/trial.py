@@ -8,7 +8,7 @@ Does not promise that a run is worth anything: blocks, comparison and verdicts a
     paths.trees/COMMIT              exported once, copied for each trial, never mounted
     paths.trees/COMMIT.ID           the same after the contract's setup commands, once per candidate
     paths.trees/caches              what compilers left, see compile_cache
-    paths.scratch/TRIAL/tree, out, cache   of the running trial
+    paths.scratch/TRIAL/tree, out, cache   of the running trial; tree.1, out.1, ... of its other nodes
     paths.scratch/TRIAL/kept        its checkpoint
 """
 
@@ -19,11 +19,11 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from rsi_tui.contract.command import Command, render_run, render_setup
+from rsi_tui.contract.command import Command, Meeting, render_run, render_setup
 from rsi_tui.contract.knob_files import apply_file_knobs
 from rsi_tui.contract.model import Contract
 from rsi_tui.errors import ContractError
@@ -38,10 +38,12 @@ from rsi_tui.evaluator.progress import (
     timings,
 )
 from rsi_tui.journal.chain import now_utc
-from rsi_tui.journal.facts import Arm, CandidateFacts, TrialFacts, TrialKind
+from rsi_tui.journal.facts import Arm, CandidateFacts, NodeFacts, TrialFacts, TrialKind
 from rsi_tui.launch.folders import plain_content
 from rsi_tui.launch.folders import remove_tree as remove_tree
 from rsi_tui.launch.local import LocalLauncher
+from rsi_tui.launch.network import PORT, wiring
+from rsi_tui.launch.nodes import run_nodes
 from rsi_tui.launch.sandbox import python_mounts
 from rsi_tui.launch.spec import LaunchSpec, Mount, RawRun
 from rsi_tui.locations import CampaignPaths
@@ -124,6 +126,24 @@ def _state_place(state: Path | None) -> str:
     return STATE + "".join(state.suffixes) if state is not None else ""
 
 
+@dataclass(frozen=True)
+class _NodePlace:
+    """The folders of one node in a running trial; node 0's have plain names."""
+
+    node: int
+    tree: Path
+    out: Path
+    cache: Path
+
+    @classmethod
+    def of(cls, tree: Path, out: Path, node: int) -> _NodePlace:
+        ending = f".{node}" if node else ""
+        return cls(node, tree.with_name(tree.name + ending), out.with_name(out.name + ending), out.with_name("cache" + ending))
+
+    def __iter__(self) -> Iterator[Path]:
+        return iter((self.tree, self.out, self.cache))
+
+
 class TrialRunner:
     """Runs trials of one campaign, one at a time."""
 
@@ -200,9 +220,9 @@ class TrialRunner:
             remove_tree(folder)
             raise
         finally:
-            remove_tree(tree)
-            remove_tree(out)
-            remove_tree(folder / "cache")
+            for node in range(self.contract.launch.nodes):
+                for place in _NodePlace.of(tree, out, node):
+                    remove_tree(place)
 
     def wants_cache(self, candidate: str) -> bool:
         """Do a candidate's runs compile, and was nothing kept of it yet?"""
@@ -218,7 +238,31 @@ class TrialRunner:
         started_at: str,
         began: float,
     ) -> TrialResult:
-        frozen = self._copy(request.candidate, tree)
+        usual = not request.extra and request.memory_limit_bytes is None and instruments == Instruments()
+        frozen: dict[str, str] = {}
+        colds, specs = [], []
+        for node in range(self.contract.launch.nodes):
+            place = _NodePlace.of(tree, out, node)
+            frozen = self._copy(request.candidate, place.tree)
+            place.out.mkdir(exist_ok=True, mode=0o700)
+            colds.append(self._lend_cache(request.candidate.id, place.cache, usual and not request.fills_cache))
+            specs.append(self._run_spec(request, place, instruments))
+        raw = self._launch(specs, cancel)
+        changed = sorted({path for node in range(len(specs)) for path in changed_frozen(frozen, _NodePlace.of(tree, out, node).tree, self.contract)})
+        collected = self._collect(out, instruments.collect)
+        result = self._result(request, raw, started_at, began, out, None, changed, collected)
+        if colds[0] is not None:
+            return replace(result, facts=colds[0].charge(result.facts, self.contract.objective.amortise_over))
+        cache = _NodePlace.of(tree, out, 0).cache
+        if self._caches is not None and request.fills_cache:
+            self._caches.fill(result.facts, cache)
+        elif self._caches is not None and usual and result.facts.outcome == "ok":
+            self._caches.note(request.candidate.id, cache)
+        return result
+
+    def _run_spec(self, request: TrialRequest, place: _NodePlace, instruments: Instruments) -> LaunchSpec:
+        """One node's process tree of a trial, with nothing of another node's."""
+        wired = wiring() if self.contract.launch.nodes > 1 else None
         command = render_run(
             self.contract,
             knobs=request.candidate.knobs,
@@ -228,30 +272,22 @@ class TrialRunner:
             extra=request.extra,
             state=_state_place(request.state),
             python=str(self.python),
+            node=place.node,
+            meeting=Meeting(wired.master, PORT, wired.interface) if wired is not None else Meeting(),
         )
         states = (Mount(request.state, _state_place(request.state)),) if request.state is not None else ()
-        cache = out.parent / "cache"
-        usual = not request.extra and request.memory_limit_bytes is None and instruments == Instruments()
-        cold = self._lend_cache(request.candidate.id, cache, usual and not request.fills_cache)
-        mounts = (*self._mounts(tree, out), *self._inputs(tree), *states, *cache_mounts(cache), *instruments.mounts)
+        mounts = (*self._mounts(place.tree, place.out), *self._inputs(place.tree), *states, *cache_mounts(place.cache), *instruments.mounts)
         live_log = None if request.sealed else self.paths.live_log
         spec = self._spec(command, mounts, live_log, instruments)
         spec = replace(spec, env={**ENVIRONMENT, **spec.env})
         if request.memory_limit_bytes is not None:
             spec = replace(spec, memory_limit_bytes=min(spec.memory_limit_bytes, request.memory_limit_bytes))
-        if request.timeout_s is not None:
-            spec = replace(spec, timeout_s=request.timeout_s)
-        raw = self._launcher.run(spec, cancel)
-        changed = changed_frozen(frozen, tree, self.contract)
-        collected = self._collect(out, instruments.collect)
-        result = self._result(request, raw, started_at, began, out, None, changed, collected)
-        if cold is not None:
-            return replace(result, facts=cold.charge(result.facts, self.contract.objective.amortise_over))
-        if self._caches is not None and request.fills_cache:
-            self._caches.fill(result.facts, cache)
-        elif self._caches is not None and usual and result.facts.outcome == "ok":
-            self._caches.note(request.candidate.id, cache)
-        return result
+        return spec if request.timeout_s is None else replace(spec, timeout_s=request.timeout_s)
+
+    def _launch(self, specs: Sequence[LaunchSpec], cancel: threading.Event | None) -> RawRun:
+        if len(specs) == 1:
+            return self._launcher.run(specs[0], cancel)
+        return run_nodes(self._launcher, specs, self.contract.launch.link, cancel)
 
     def _lend_cache(self, candidate: str, place: Path, may_have_one: bool) -> ColdRun | None:
         """A run's own folder for what compilers leave, with the candidate's cache where it may have it."""
@@ -420,7 +456,7 @@ class TrialRunner:
         changed: Sequence[str] = (),
         collected: Mapping[str, bytes] | None = None,
     ) -> TrialResult:
-        progress = read_progress(raw.lines, self.contract.launch.progress)
+        progress = read_progress(raw.told, self.contract.launch.progress)
         outputs = tuple(sorted(entry.name for entry in out.iterdir()))[:20] if out.is_dir() else ()
         checkpoint = self._keep(request, out)
         outcome = classify(
@@ -467,6 +503,7 @@ def _facts(
 ) -> TrialFacts:
     """A failed trial has no metric: times and loss are None."""
     return TrialFacts(
+        nodes=tuple(NodeFacts.model_validate(vars(node)) for node in raw.nodes),
         id=request.id,
         candidate=request.candidate.id,
         kind=request.kind,

@@ -72,6 +72,21 @@ class CandidateFacts(Fact):
     """sha256 of the knob values that differ from the defaults"""
 
 
+class NodeFacts(Fact):
+    """One node of a trial of several, as the launcher saw it."""
+
+    exit_code: int | None
+    signal: int | None
+    killed_for: str
+    """'' when it ended by itself; timeout, silence, memory, disk, cancelled, or peer: another node had failed"""
+    wall_s: float
+    oom_kill: bool
+    """the memory controller killed a process of it"""
+    peak_bytes: int | None
+    sent_bytes: int | None
+    """over its link; None where the link is not counted"""
+
+
 class TrialFacts(Fact):
     """One execution of one candidate with one seed and length."""
 
@@ -126,6 +141,8 @@ class TrialFacts(Fact):
     """our own time around this trial, checkpoint comparison apart"""
     compare_s: float = 0.0
     flags: tuple[str, ...] = ()
+    nodes: tuple[NodeFacts, ...] = ()
+    """each node by itself; () for a trial of one node"""
 
     @property
     def total_s(self) -> float:

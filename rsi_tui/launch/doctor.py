@@ -16,7 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from rsi_tui.launch import host, sandbox
+from rsi_tui.errors import SandboxError
+from rsi_tui.launch import host, network, sandbox
 from rsi_tui.launch.memory import find_controllers
 from rsi_tui.locations import Home
 
@@ -45,6 +46,7 @@ def examine(home: Home) -> tuple[Check, ...]:
         _sandbox(),
         _calls(),
         _memory(),
+        _nodes(),
         _allocators(),
         _home(home),
         _disk(home),
@@ -95,6 +97,18 @@ def _memory() -> Check:
         return Check("memory", "limited", what, mend + consequence)
     version = {"cgroup2": "v2", "cgroup1": "v1"}[found.kind]
     return Check("memory", "ok", f"cgroup {version} limits and measures a trial's memory")
+
+
+def _nodes() -> Check:
+    try:
+        why_not = network.wiring().why_unlimited
+    except SandboxError as error:
+        what, _, mend = str(error).rstrip(".").partition("; ")
+        return Check("nodes", "limited", what, mend or "workloads of several nodes need network namespaces")
+    if why_not:
+        what, _, mend = why_not.rstrip(".").partition("; ")
+        return Check("nodes", "limited", what, f"{mend}; until then the rate of links is not limited")
+    return Check("nodes", "ok", "several nodes can be simulated, each in a network namespace, joined by links of a given rate")
 
 
 def _allocators() -> Check:

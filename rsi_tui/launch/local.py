@@ -54,8 +54,12 @@ class LocalLauncher:
             raise SandboxError(f"No sandbox here: {why_not} Or give --unsandboxed, for results of trust level C.")
         self.sandboxed = sandboxed
 
-    def run(self, spec: LaunchSpec, cancel: threading.Event | None = None) -> RawRun:
+    def run(
+        self, spec: LaunchSpec, cancel: threading.Event | None = None, gate: threading.Barrier | None = None
+    ) -> RawRun:
         """Run one tree to its end; it and its memory group are gone when this returns.
+
+        `gate` holds the program back until other trees are ready to start, too.
 
         Raises SandboxError when the sandbox of this very spec can't be built (a mount that does not exist),
         OSError when the machine refuses to start a process at all.
@@ -73,6 +77,8 @@ class LocalLauncher:
             if gpus is not None:
                 stack.callback(gpus.close)
             watch = _Watch(tree, group, output, spec, cancel or threading.Event(), gpus)
+            if gate is not None:
+                _wait_for_all(gate, tree)
             before = read_load()
             watch.until_gone()
             after = read_load()
@@ -140,6 +146,16 @@ class LocalLauncher:
         stack.enter_context(plain.nested_mounts(spec))
         bare = plain.translate(spec)
         return list(bare.argv), Path(bare.cwd), bare.env
+
+
+def _wait_for_all(gate: threading.Barrier, tree: Tree) -> None:
+    """Until every tree of the run is ready; where one can't be made, this one never runs."""
+    try:
+        gate.wait()
+    except threading.BrokenBarrierError:
+        tree.kill_outer()
+        tree.reap()
+        raise
 
 
 def _filter() -> str:

@@ -44,7 +44,7 @@ INIT = 'exec 3>&2 2>/dev/null; (exec "$@" 2>&3 3>&-); exit $?'
 _ISOLATION = (
     *("--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY), "--disable-userns"),
     *("--unshare-pid", "--as-pid-1", "--unshare-ipc", "--unshare-uts", "--hostname", "trial"),
-    *("--unshare-cgroup", "--unshare-net", "--cap-drop", "ALL"),
+    *("--unshare-cgroup", "--cap-drop", "ALL"),
     *("--new-session", "--die-with-parent", "--clearenv"),
 )
 
@@ -58,7 +58,8 @@ def bwrap_argv(spec: LaunchSpec, report_fd: str = "", filter_fd: str = "") -> li
     can't make it in a read-only folder.
     """
     size = ("--size", str(spec.memory_limit_bytes or _DEFAULT_TMP), "--tmpfs")
-    argv = [bwrap_path() or "bwrap", *_ISOLATION]
+    network = () if spec.entry else ("--unshare-net",)
+    argv = [*spec.entry, bwrap_path() or "bwrap", *_ISOLATION, *network]
     if report_fd:
         argv += ["--json-status-fd", report_fd]
     if filter_fd:

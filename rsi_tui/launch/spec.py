@@ -44,6 +44,8 @@ class LaunchSpec:
     gpus: bool = False
     live_log: Path | None = None
     """where lines are copied for people to watch; None = nowhere (sealed runs)"""
+    entry: tuple[str, ...] = ()
+    """words that enter the network of a node; then the sandbox makes no network namespace of its own"""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,23 @@ class Line:
     """seconds since the process was started"""
     text: str
     """decoded, without line end; escape sequences untouched"""
+    node: int = 0
+    """which node of the run printed it"""
+
+
+@dataclass(frozen=True)
+class NodeRun:
+    """What the launcher saw of one node of a run of several."""
+
+    exit_code: int | None
+    signal: int | None
+    killed_for: str
+    """as in RawRun; 'peer' when it was ended because another node had failed"""
+    wall_s: float
+    oom_kill: bool
+    peak_bytes: int | None
+    sent_bytes: int | None
+    """over its link; None where the link is not counted"""
 
 
 @dataclass(frozen=True)
@@ -84,3 +103,10 @@ class RawRun:
     """highest memory of the tree on any one GPU; None when not to be had, or no GPU was asked for"""
     gpu_memory_source: Literal["", "nvml", "none"] = ""
     """'' when no GPU was asked for"""
+    nodes: tuple[NodeRun, ...] = ()
+    """each node by itself, of a run of several; peak_bytes above is then that of the fullest node"""
+
+    @property
+    def told(self) -> tuple[Line, ...]:
+        """Lines of node 0, which reports for all."""
+        return tuple(line for line in self.lines if line.node == 0) if self.nodes else self.lines

@@ -10,6 +10,7 @@ import pytest
 from rsi_tui.contract import libraries
 from rsi_tui.contract.command import (
     Command,
+    Meeting,
     available_values,
     find_library,
     library_digest,
@@ -202,10 +203,18 @@ def test_knobs_that_can_not_be_turned_here_stay_at_their_default(contract: Contr
     assert values["absent"] == (False,) and values["mb"] == (1, 2)
 
 
-def test_several_processes_are_refused_until_they_can_be_started(contract: Contract) -> None:
-    launch = contract.launch.model_copy(update={"nodes": 2})
-    with pytest.raises(ContractError, match="nodes and procs_per_node must be 1"):
-        run(contract.model_copy(update={"launch": launch}))
+def test_each_node_is_told_its_place_and_where_all_meet(contract: Contract) -> None:
+    command = "torchrun --nnodes {nodes} --node-rank {node} --nproc-per-node {procs} --master-addr {master} t.py {knobs}"
+    launch = contract.launch.model_copy(update={"nodes": 2, "command": command})
+    two = contract.model_copy(update={"launch": launch})
+    given = dict(knobs={}, steps=7, seed=42, out="/o", python="/py")
+    first, second = (render_run(two, **given, node=node, meeting=Meeting("10.0.0.1", 4000, "eth0")) for node in (0, 1))
+    assert second.argv[:7] == ("/py", "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", "1")
+    assert first.argv[6] == "0" and "10.0.0.1" in first.argv
+    assert {name: second.env[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME")} == {
+        "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4000", "GLOO_SOCKET_IFNAME": "eth0",
+    }  # fmt: skip
+    assert "RANK" not in run(contract).env
 
 
 def test_the_interpreter_is_found_or_told(contract: Contract, tmp_path: Path) -> None:

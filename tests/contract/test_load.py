@@ -25,6 +25,7 @@ progress = 'step (?P<step>\d+) loss (?P<loss>\S+)'
 checkpoint = "{out}/final.pt"
 checkpoint_key = "model"
 setup = ["make data"]
+nodes = 2
 link = "400mbit"
 [resume]
 flag = "--load {state}"
@@ -174,6 +175,10 @@ KNOB = (
         (replaced("python train.py", "python 'train.py"), "[launch] command must be words that can be split"),
         (replaced('"{out}/final.pt"', '"final.pt"'), "[launch] checkpoint must contain {out}"),
         (replaced('"400mbit"', '"fast"'), "[launch] link must be a rate"),
+        (replaced("nodes = 2", "nodes = 1"), "[launch] link joins nodes, and there is one"),
+        (replaced("nodes = 2", "procs_per_node = 4\nnodes = 2"), "must start the processes of a node"),
+        (replaced("python train.py", "torchrun train.py"), "must tell torchrun of the nodes"),
+        (replaced("python train.py", "torchrun --nodes {machines} train.py"), "can have only these"),
         (replaced('setup = ["make data"]', 'setup = ["make", ""]'), "[launch] setup must not be empty (command 2)"),
         (replaced("--load {state}", "--load"), "[resume] flag must contain {state}"),
         (replaced('"OMP_NUM_THREADS=1"', "\"--x 'y\""), "[invariants] harmless must be words that can be split (no closing quotation) (entry 1)"),

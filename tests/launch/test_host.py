@@ -60,7 +60,7 @@ def test_our_own_work_is_not_foreign():
 def test_the_doctor_looks_at_everything_and_every_fault_has_a_mend(tmp_path):
     checks = {check.name: check for check in doctor.examine(Home(tmp_path / "new" / "home"))}
     assert list(checks) == [
-        *("python", "git", "sandbox", "calls", "memory", "allocators", "home"),
+        *("python", "git", "sandbox", "calls", "memory", "nodes", "allocators", "home"),
         *("disk", "cores", "gpu", "torch", "encoder"),
     ]
     assert all(check.mend for check in checks.values() if check.status != "ok")

@@ -123,7 +123,7 @@ class _LiveJudge(CheckpointJudge):
 
     def take(self, result: TrialResult, arm: Arm) -> None:
         if arm == "warmup":
-            self.honest, self.lines = result.facts, result.run.lines
+            self.honest, self.lines = result.facts, result.run.told
         super().take(result, arm)
 
     def recall(self, facts: TrialFacts, arm: Arm) -> bool:
