@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -207,7 +208,7 @@ def test_each_node_is_told_its_place_and_where_all_meet(contract: Contract) -> N
     command = "torchrun --nnodes {nodes} --node-rank {node} --nproc-per-node {procs} --master-addr {master} t.py {knobs}"
     launch = contract.launch.model_copy(update={"nodes": 2, "command": command})
     two = contract.model_copy(update={"launch": launch})
-    given = dict(knobs={}, steps=7, seed=42, out="/o", python="/py")
+    given: dict[str, Any] = {"knobs": {}, "steps": 7, "seed": 42, "out": "/o", "python": "/py"}
     first, second = (render_run(two, **given, node=node, meeting=Meeting("10.0.0.1", 4000, "eth0")) for node in (0, 1))
     assert second.argv[:7] == ("/py", "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", "1")
     assert first.argv[6] == "0" and "10.0.0.1" in first.argv
