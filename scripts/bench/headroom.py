@@ -1,0 +1,131 @@
+"""How much faster is the best known stack than the bundled program, and what is each part of it worth? Real runs.
+
+    scripts/bench/headroom.py WORKLOAD [--quick] [--json] [--home DIR]
+
+Calibrates as a campaign does, then measures the stack against the original in fresh pairs by the code that proves
+claims (learned updates, saved states, hidden validation, slow runs), then the stack against itself without each of its
+parts. With --home it goes on where it was interrupted. The whole takes 20 to 40 minutes a workload on two cores, alone
+on the machine; --quick measures three pairs against the original, compares nothing but the learned updates, and leaves
+out what each part is worth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from rsi_tui.evaluator.service import Part
+from rsi_tui.journal.facts import AttributionFacts, CandidateFacts, ClaimFacts, ProfileFacts
+from rsi_tui.loop.context import Context
+from scripts.bench.common import Figure, show
+from scripts.bench.stacked import Stack, built, opened
+
+STACKS: dict[str, Stack] = {
+    "dense_single": Stack(
+        ("sdpa", "fused-activation", "linear-cross-entropy", "fused-optimizer", "clip-foreach"),
+        {"tcmalloc": True},
+    ),
+}
+"""the fastest that was found for each workload, by campaigns and by hand"""
+TARGETS = {"dense_single": 1.5, "moe_single": 2.6, "dense_multi": 2.75, "moe_multi": 4.0}
+"""speed-up under fp32 equivalence"""
+PRESET = """
+[preset.headroom.objective]
+steps = [8, 12]
+warmup = 3
+
+[preset.headroom.proof]
+aa_pairs = 8
+final_pairs = 12
+canaries = false
+red_team = false
+"""
+
+
+def measure(ctx: Context, workload: str) -> tuple[ProfileFacts, ClaimFacts, tuple[AttributionFacts, ...]]:
+    profile = ctx.evaluator.profile()
+    ctx.evaluator.calibrate(0.01)
+    stack = STACKS[workload]
+    whole = built(ctx, "stack", stack, profile)
+    claim = ctx.evaluator.claim("headroom/claim", whole, (), verified=False)
+    parts = [
+        Part(name, _kind(name), whole.id, built(ctx, f"without-{number}", stack.without(name), profile))
+        for number, name in enumerate(stack.names, 1)
+    ]
+    return profile, claim, ctx.evaluator.leave_one_out("headroom/parts", whole, parts, last=True).parts
+
+
+def _kind(name: str) -> str:
+    return "setting never switched on" if name.startswith("setting ") else "new code"
+
+
+def figures(workload: str, claim: ClaimFacts, parts: tuple[AttributionFacts, ...]) -> list[Figure]:
+    target = TARGETS[workload]
+    interval = claim.speedup
+    found = [
+        Figure("speed-up", interval.estimate if interval else "none", "x", f"at least {target}", bool(interval) and interval.estimate >= target),
+        Figure("its 99 % interval", f"{interval.low:.3f} to {interval.high:.3f}" if interval else "none", "x", "", None),
+        Figure("proven", "yes" if claim.proven else "; ".join(claim.reasons), "", "yes", claim.proven),
+        Figure("step, baseline", claim.baseline_step_s or "none", "s", "", None),
+        Figure("step, stack", claim.candidate_step_s or "none", "s", "", None),
+        Figure("peak memory, baseline", (claim.baseline_peak_bytes or 0) / 2**20, "MiB", "", None),
+        Figure("peak memory, stack", (claim.candidate_peak_bytes or 0) / 2**20, "MiB", "", None),
+    ]
+    found += [
+        Figure(f"invariant: {fact.name}", fact.value if fact.value is not None else "not covered", f"limit {fact.limit}", "held", fact.status != "broken")
+        for fact in claim.invariants
+    ]
+    return found + [_worth(part) for part in parts]
+
+
+def _worth(part: AttributionFacts) -> Figure:
+    if part.interval is None:
+        return Figure(f"without {part.name}", part.note or "no interval", "", "", None)
+    worth = f"{part.interval.estimate:.3f} ({part.interval.low:.3f} to {part.interval.high:.3f})"
+    return Figure(f"worth of {part.name}", worth, "x", "", None)
+
+
+def quickly(ctx: Context, workload: str) -> list[Figure]:
+    """Three pairs and nothing else: a look, no proof."""
+    profile = ctx.evaluator.profile()
+    whole: CandidateFacts = built(ctx, "stack", STACKS[workload], profile)
+    ctx.evaluator.calibrate(0.01)
+    seen = ctx.evaluator.screen("headroom/look", [whole], ctx.evaluator.original)
+    ratios = [fact.log_ratio for fact in seen if fact.log_ratio is not None]
+    value = statistics.fmean(ratios) if ratios else None
+    from math import exp
+
+    return [Figure("speed-up, a look", exp(-value) if value is not None else seen[0].reason, "x", f"at least {TARGETS[workload]}", None)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workload", choices=sorted(STACKS))
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--home", type=Path, help="keep workload, home and journal here, and go on from them")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="rsi-headroom-") as scratch:
+        folder = args.home or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        campaign = opened(args.workload, folder, PRESET, "headroom")
+        try:
+            if args.quick:
+                found, notes = quickly(campaign.context, args.workload), ["--quick left out the claim and what each part is worth"]
+            else:
+                _, claim, parts = measure(campaign.context, args.workload)
+                found, notes = figures(args.workload, claim, parts), []
+        finally:
+            campaign.context.evaluator.close(finished=False)
+            campaign.writer.close()
+    precision = "fp32 equivalence is the contract of this bench." if campaign.context.contract.invariants.precision == "fp32" else ""
+    return show(f"headroom {args.workload}", found, args.json, [*notes, *filter(None, [precision])], f"scripts/bench/headroom.py {args.workload}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
