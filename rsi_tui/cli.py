@@ -146,6 +146,32 @@ def check(
 
 
 @app.command()
+def baseline(
+    workload: Annotated[Path, typer.Argument(help="Folder with a workload.toml, or the file.")],
+    preset: Annotated[str, typer.Option(help="quick, full, or another preset of the workload.")] = "",
+    profile: Annotated[bool, typer.Option("--profile", help="One instrumented run only: no noise is measured.")] = False,
+    snapshot: Annotated[bool, typer.Option("--snapshot", help="Take uncommitted changes along.")] = False,
+    committed: Annotated[bool, typer.Option("--committed", help="Leave uncommitted changes out.")] = False,
+    unsandboxed: Annotated[bool, typer.Option("--unsandboxed", help="Run trials without a sandbox (trust level C).")] = False,
+    as_json: Json = False,
+) -> None:
+    """Where a step's time and memory go, which settings are off, and how small an effect can be proven here.
+
+    Example: rsi baseline workloads/dense_single --preset quick --profile
+    """
+    from rsi_tui.app.plain import PlainLog
+    from rsi_tui.audit.reading import baseline as found
+    from rsi_tui.loop.baselining import Asked, measure_baseline
+    from rsi_tui.loop.setup import silent
+
+    home = find_home()
+    asked = Asked(workload, preset, profile, snapshot, committed, unsandboxed)
+    id = measure_baseline(home, asked, listen=silent if as_json else PlainLog, on_note=_note)
+    text = found(home, id, as_json, sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
+    print(text if as_json else f"\n{text}")
+
+
+@app.command()
 def evaluate(
     workload: Annotated[Path, typer.Argument(help="Folder with a workload.toml, or the file.")],
     patch: Annotated[str, typer.Option(help="A unified diff; - reads it from stdin.")] = "",

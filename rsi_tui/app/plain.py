@@ -16,6 +16,7 @@ from typing import TextIO
 
 from rsi_tui.audit import pages, proof, words
 from rsi_tui.audit.check_page import summary
+from rsi_tui.audit.profile_page import communication_words
 from rsi_tui.journal import events as ev
 from rsi_tui.journal.facts import CANARY, LEAVE_ONE_OUT, ORIGINAL
 from rsi_tui.journal.view import CampaignView
@@ -82,6 +83,8 @@ def lines_of(view: CampaignView, event: ev.Event) -> Iterator[tuple[str, str]]:
     elif isinstance(body, ev.Profiled):
         phases = sorted(body.profile.phases, key=lambda p: -p.share)[:4]
         yield "", f"a step takes {words.step_time(body.profile.step_s)}: " + ", ".join(f"{p.name} {words.percent(p.share)}" for p in phases)
+        if body.profile.communication is not None:
+            yield "", f"  {communication_words(body.profile.communication)}"
         yield from (("", f"  never switched on: {text}") for text in body.profile.unused_settings)
     elif isinstance(body, ev.Calibrated):
         yield "", pages.noise_words(view) + pages.origin_words(view)

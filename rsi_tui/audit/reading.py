@@ -17,6 +17,7 @@ from rich.cells import cell_len
 
 from rsi_tui.audit import pages, words
 from rsi_tui.audit.check_page import check_data, check_page
+from rsi_tui.audit.profile_page import profile_data, profile_page
 from rsi_tui.audit.report import DIFF_FILE, adopted_diff, render_report
 from rsi_tui.audit.verdict_page import verdict_data, verdict_page
 from rsi_tui.errors import UsageError
@@ -65,6 +66,8 @@ def show(home: Home, id: str | None = None, as_json: bool = False) -> str:
     view, local = resolve(home, id)
     if view.is_evaluation and not local:
         return verdict(home, view, as_json)
+    if view.kind == "baseline" and not local:
+        return baseline(home, view.id, as_json)
     page = pages.page(view, local)
     return _json({"campaign": view.id, **page.data} if local else page.data) if as_json else page.text()
 
@@ -81,6 +84,12 @@ def checked(home: Home, id: str, as_json: bool = False, colour: bool = False) ->
     """What a check found, as a page or as JSON."""
     data = check_data(load_campaign(home, id))
     return _json(data) if as_json else check_page(data, colour=colour)
+
+
+def baseline(home: Home, id: str, as_json: bool = False, colour: bool = False) -> str:
+    """What a baseline found, as a page or as JSON."""
+    data = profile_data(load_campaign(home, id))
+    return _json(data) if as_json else profile_page(data, words.columns(), colour)
 
 
 def why(home: Home, id: str | None = None, as_json: bool = False) -> str:
@@ -166,7 +175,7 @@ def engine_words(view: CampaignView, engine: int | None) -> str:
         return "no engine runs, and nothing of it was recorded: start anew"
     unsandboxed = ("--unsandboxed",) if created.trust == "C" else ()
     command = words.go_on(created.kind, created.folder, created.preset, created.options or unsandboxed)
-    return f"no engine runs; {'a check begins anew:' if created.kind == 'check' else 'go on with'} `{command}`"
+    return f"no engine runs; {f'a {created.kind} begins anew:' if created.kind in ('check', 'baseline') else 'go on with'} `{command}`"
 
 
 def running_words(view: CampaignView, trial: str) -> str:

@@ -153,11 +153,11 @@ def how_to_set(knob: Mapping[str, Any], value: KnobValue) -> str:
 
 
 def go_on(kind: str, folder: str, preset: str, options: Sequence[str] = (), called: str = "rsi") -> str:
-    """The command, quoted for a shell, that goes on with a campaign or evaluation that was interrupted; a check begins anew.
+    """The command, quoted for a shell, that goes on with a campaign or evaluation that was interrupted; a check or a baseline begins anew.
 
     `options`: flags that it was begun with and needs again.
     """
-    command = {"campaign": ("run", "--resume"), "evaluation": ("evaluate", "--resume"), "check": ("check",)}[kind]
+    command = {"campaign": ("run", "--resume"), "evaluation": ("evaluate", "--resume"), "check": ("check",), "baseline": ("baseline",)}[kind]
     chosen = ("--preset", preset) if preset else ()
     return f"{called} {shlex.join((*command, *options, *chosen, folder))}"
 

@@ -58,8 +58,9 @@ class CampaignCreated(Fact):
     max_candidates: int
     hours: float | None = None
     usd: float | None = None
-    kind: Literal["campaign", "evaluation", "check"] = "campaign"
-    """'evaluation': the verdict on one change of a person's own (`rsi evaluate`); 'check': what is planted must be caught"""
+    kind: Literal["campaign", "evaluation", "check", "baseline"] = "campaign"
+    """'evaluation': the verdict on one change of a person's own (`rsi evaluate`); 'check': what is planted must be caught;
+    'baseline': the program as it is, measured"""
     retry: bool = False
     """what failed before under the same conditions is tried again"""
     options: tuple[str, ...] = ()

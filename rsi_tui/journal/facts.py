@@ -215,6 +215,19 @@ class CommunicationFacts(Fact):
     """bytes a second that the link carries each way; None where it is not limited"""
 
 
+class MemoryFacts(Fact):
+    """What one process holds in memory, bytes by category, and how it rises and falls in a step."""
+
+    parameters_bytes: int
+    gradients_bytes: int
+    """a full set of them"""
+    optimizer_bytes: int
+    activations_bytes: int
+    """highest of all tensors that a step makes beyond those alive at its begin: activations, gradients, temporaries"""
+    timeline: tuple[tuple[float, int], ...] = ()
+    """(seconds since the begin of the profiled steps, bytes of such tensors), at most 60 points"""
+
+
 class ProfileFacts(Fact):
     """Where one step's time goes, by an instrumented run that no verdict uses."""
 
@@ -227,7 +240,7 @@ class ProfileFacts(Fact):
     page_faults_per_step: float | None = None
     parameters: int | None = None
     mfu: float | None = None
-    """model FLOPs utilisation against a GEMM peak measured on the spot; None when not measured"""
+    """model FLOPs utilisation of one process against a GEMM peak measured on the spot; None when not measured"""
     peak_flops: float | None = None
     dtype: str = "float32"
     device: str = "cpu"
@@ -235,6 +248,10 @@ class ProfileFacts(Fact):
     """settings that exist in program or launch and are off, one sentence each"""
     communication: CommunicationFacts | None = None
     """None for a program of one process"""
+    memory: MemoryFacts | None = None
+    """None where no optimizer of torch was seen"""
+    flops_per_step: float | None = None
+    """of one process's matrix products, counted; None when not seen"""
 
     def share(self, phase: str) -> float:
         """Share of a phase, 0 when absent."""

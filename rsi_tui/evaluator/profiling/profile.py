@@ -16,10 +16,20 @@ from typing import Any
 from rsi_tui.evaluator.preflight import preflight
 from rsi_tui.evaluator.profiling.settings import unused_settings
 from rsi_tui.evaluator.trial import OUT, Instruments, TrialRequest, TrialResult, TrialRunner
-from rsi_tui.journal.facts import OperatorFacts, PhaseFacts, ProfileFacts, TrialFacts
+from rsi_tui.contract.model import Contract
+from rsi_tui.journal.facts import (
+    CommunicationFacts,
+    MemoryFacts,
+    OperatorFacts,
+    PhaseFacts,
+    ProfileFacts,
+    TrialFacts,
+)
+from rsi_tui.launch.network import rate_bits
 from rsi_tui.launch.spec import Mount
 
 SHIM = Path(__file__).with_name("shim.py")
+SHIM_EVENTS = Path(__file__).with_name("shim_events.py")
 _SHIM_FOLDER = "/rsi/profile"
 _PHASES = ("data", "forward", "backward", "communication", "optimizer", "host_sync", "compile", "other")
 _TOP = 25
@@ -35,7 +45,10 @@ def run_profile(
     """
     warmup, clean, operators = _plan(request.steps, runner.contract.objective.warmup)
     instruments = Instruments(
-        mounts=(Mount(SHIM, f"{_SHIM_FOLDER}/sitecustomize.py"),),
+        mounts=(
+            Mount(SHIM, f"{_SHIM_FOLDER}/sitecustomize.py"),
+            Mount(SHIM_EVENTS, f"{_SHIM_FOLDER}/rsi_profile_events.py"),
+        ),
         env={
             "RSI_PROFILE_OUT": OUT,
             "RSI_PROFILE_PROGRESS": runner.contract.launch.progress,
@@ -74,15 +87,27 @@ def _profile(runner: TrialRunner, request: TrialRequest, result: TrialResult) ->
         step_s = result.facts.step_s or result.facts.wall_s / max(1, request.steps)
         whole = (PhaseFacts(name="other", seconds=step_s, share=1.0),)
         return ProfileFacts(step_s=step_s, phases=whole, operators=(), peak_bytes=result.facts.peak_bytes, **common)
-    return read_profile(json.loads(seen), **common)
+    return _with_link(read_profile(json.loads(seen), **common), contract, result.facts)
+
+
+def _with_link(profile: ProfileFacts, contract: Contract, facts: TrialFacts) -> ProfileFacts:
+    """The profile with what the link's own counter saw, a mean over the whole run, its start included."""
+    if profile.communication is None:
+        return profile
+    sent = [node.sent_bytes for node in facts.nodes if node.sent_bytes is not None]
+    seen = {
+        "link_bytes": max(sent) / max(1, facts.steps) if sent else None,
+        "link_rate": rate_bits(contract.launch.link) / 8 or None,
+    }
+    return profile.model_copy(update={"communication": profile.communication.model_copy(update=seen)})
 
 
 def read_profile(document: dict[str, Any], **common: Any) -> ProfileFacts:
     """Facts of one process's record: means over the steps after warm-up that ran without the profiler.
 
-    MFU is 6 * parameters * tokens / (step time * GEMM peak of the type computed in), the usual
-    estimate for a dense transformer (Kaplan et al. 2020, arXiv:2001.08361, section 2.1); attention's
-    own products and recomputation are left out, embeddings are counted in.
+    MFU is the matrix products that were counted / (step time * GEMM peak of the type computed in). Where none
+    were seen (a compiled program), it is 6 * parameters * tokens of a step, the usual estimate for a dense
+    transformer (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
     """
     first = document["warmup"]
     chosen = slice(first, first + document["clean_steps"])
@@ -92,7 +117,10 @@ def read_profile(document: dict[str, Any], **common: Any) -> ProfileFacts:
     step_s = sum(seconds.values())
     dtype = document["dtype"]
     peak = document["peaks"].get("float32" if dtype == "float32" else "bfloat16") or None
-    work = 6.0 * document["parameters"] * common.get("tokens_per_step", 0)
+    talk = document.get("communication") or {}
+    profiled = max(1, document["operator_steps"])
+    counted = document.get("flops", 0) / profiled
+    work = counted or 6.0 * document["parameters"] * common.get("tokens_per_step", 0) / talk.get("world_size", 1)
     faults = document["faults"][chosen]
     return ProfileFacts(
         step_s=step_s,
@@ -105,7 +133,36 @@ def read_profile(document: dict[str, Any], **common: Any) -> ProfileFacts:
         peak_flops=peak,
         dtype=dtype,
         device=document["device"],
+        communication=_communication(talk, profiled, step_s, document["operator_seconds"] / profiled) if talk else None,
+        memory=_memory(document),
+        flops_per_step=counted or None,
         **common,
+    )
+
+
+def _communication(talk: dict[str, Any], steps: int, step_s: float, profiled_s: float) -> CommunicationFacts:
+    """A step's share; times are scaled from profiled steps to clean ones, which the profiler does not slow down."""
+    scale = step_s / profiled_s / steps if profiled_s else 1 / steps
+    return CommunicationFacts(
+        backend=talk["backend"],
+        world_size=talk["world_size"],
+        calls=talk["calls"] / steps,
+        payload_bytes=talk["payload_bytes"] / steps,
+        exposed_s=talk["exposed_s"] * scale,
+        overlapped_s=talk["overlapped_s"] * scale,
+    )
+
+
+def _memory(document: dict[str, Any]) -> MemoryFacts | None:
+    held, points = document.get("held"), document.get("memory") or []
+    if not held:
+        return None
+    return MemoryFacts(
+        parameters_bytes=held["parameters"],
+        gradients_bytes=held["gradients"],
+        optimizer_bytes=held["optimizer"],
+        activations_bytes=max((int(size) for _, size in points), default=0),
+        timeline=tuple((at, int(size)) for at, size in points),
     )
 
 

@@ -13,7 +13,8 @@ A step ends with the optimizer's step (several optimizers in a row are one). Pha
     other          between backward and optimizer
 Phases are measured on steps without the profiler; the last steps run under torch.profiler for the
 operators. Hooks that a compiler traces see nothing: compiled regions count with their caller.
-Communication inside backward (DDP's own) counts as backward.
+Communication inside backward (DDP's own) counts as backward; what of it is exposed is read from the
+profiled steps, with bytes and calls (`shim_events`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import rsi_profile_events
 
 OUT = os.environ.get("RSI_PROFILE_OUT", "")
 WARMUP = int(os.environ.get("RSI_PROFILE_WARMUP", "3"))
@@ -120,6 +123,11 @@ class Recorder:
         self.operators_since = 0.0
         self.peak_bytes = 0
         self.peaks: dict[str, float] = {}
+        self.item_bytes = 4
+        self.optimizer: Any = None
+        self.memory: list[list[float]] = []
+        self.communication: dict[str, Any] = {}
+        self.flops = 0
 
     @staticmethod
     def _minor_faults() -> int:
@@ -235,7 +243,9 @@ class Recorder:
         activities = [self.torch.profiler.ProfilerActivity.CPU]
         if self.device == "cuda":
             activities.append(self.torch.profiler.ProfilerActivity.CUDA)
-        self.profiler = self.torch.profiler.profile(activities=activities, profile_memory=True)
+        self.profiler = self.torch.profiler.profile(
+            activities=activities, profile_memory=True, record_shapes=True, with_flops=True
+        )
         self.profiler.start()
         self.operators_since = time.perf_counter()
         self.clock.restart()
@@ -246,9 +256,19 @@ class Recorder:
         self.clock.charge()
         profiler, self.profiler = self.profiler, None
         profiler.stop()
-        self.operators = read_operators(profiler, self.device)
+        events = profiler.events()
+        self.operators = read_operators(events, self.device)
+        self.memory = rsi_profile_events.memory(events, self.device)
+        self.flops = rsi_profile_events.flops(events)
+        if self.world_size() > 1:
+            found = rsi_profile_events.communication(events, self.item_bytes)
+            self.communication = {"backend": self.torch.distributed.get_backend(), "world_size": self.world_size(), **found}
         self.write()
         self.clock.restart()
+
+    def world_size(self) -> int:
+        distributed = self.torch.distributed
+        return int(distributed.get_world_size()) if distributed.is_available() and distributed.is_initialized() else 1
 
     # --- what is trained
 
@@ -259,9 +279,23 @@ class Recorder:
         if first is not None:
             self.device = first.device.type
             self.dtype = str(first.dtype).replace("torch.", "")
+            self.item_bytes = first.element_size()
+            self.optimizer = optimizer
             if self.device == "cuda":
                 self.clock.synchronize = self.torch.cuda.synchronize
         return {key: p.numel() for key, p in parameters.items()}
+
+    def held(self) -> dict[str, int]:
+        """Bytes of what lives from step to step: parameters and the optimizer's state; a full set of gradients beside them."""
+        if self.optimizer is None:
+            return {}
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        states = [v for state in self.optimizer.state.values() for v in state.values() if isinstance(v, self.torch.Tensor)]
+        return {
+            "parameters": sum(p.nbytes for p in parameters),
+            "gradients": sum(p.nbytes for p in parameters if p.requires_grad),
+            "optimizer": sum(v.nbytes for v in states),
+        }
 
     def gemm_peak(self, dtype: Any) -> float:
         """Best rate of a square matrix product, FLOP/s; 0 where the type is not supported."""
@@ -316,6 +350,10 @@ class Recorder:
             "peaks": self.peaks,
             "peak_bytes": self.peak_bytes or peak_memory(),
             "compiled": "torch._dynamo.convert_frame" in sys.modules,
+            "memory": self.memory,
+            "held": self.held(),
+            "communication": self.communication,
+            "flops": self.flops,
         }
         path = Path(OUT) / f"rsi-profile-{os.environ.get('RANK', '0')}.json"
         half = path.with_suffix(".tmp")
@@ -335,10 +373,10 @@ def peak_memory() -> int:
         return 0
 
 
-def read_operators(profiler: Any, device: str) -> list[list[Any]]:
+def read_operators(events: Any, device: str) -> list[list[Any]]:
     """[name, self seconds, calls, largest net allocation] of every operator, by self time."""
     found: dict[str, list[Any]] = {}
-    for event in profiler.events():
+    for event in events:
         if event.name.startswith(("[", "ProfilerStep")):
             continue
         entry = found.setdefault(event.name, [0.0, 0, 0])
