@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rsi_tui.search.estimate import Estimate
-
-MEMORY_SD = 0.15
-"""standard deviation of a memory prediction's error, log scale"""
+from rsi_tui.search.estimate import MEMORY_SD, Estimate
 
 
 @dataclass(frozen=True)

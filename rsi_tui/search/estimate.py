@@ -18,6 +18,8 @@ from rsi_tui.techniques.base import Effect
 
 PRIOR_SD = {"low": 0.06, "medium": 0.04, "high": 0.02}
 """standard deviation of a prediction's error on log time, by its stated confidence"""
+MEMORY_SD, MEASURED_SD = 0.15, 0.03
+"""standard deviations on log memory: of a prediction, and of a measured peak on another stack"""
 FAILED = ("failed", "invalid", "off_direction")
 
 
@@ -56,8 +58,10 @@ def estimate(
     predicted: Effect,
     past: Iterable[PastEffect],
     noise_scale: float,
+    attempts: Iterable[Attempt] = (),
+    limit_bytes: int = 0,
 ) -> Estimate:
-    """Posterior of the effect of a change given the library."""
+    """Posterior of the effect of a change given the library, and of its memory given this campaign's runs of it."""
     observations: list[_Observation] = []
     failed = ""
     for effect in past:
@@ -77,10 +81,41 @@ def estimate(
     return Estimate(
         time=total / precision,
         time_sd=math.sqrt(1 / precision),
-        memory=predicted.memory,
+        memory=memory_seen(techniques, predicted.memory, attempts, limit_bytes),
         evidence=tuple(seen.record for seen in observations),
         failed_before=failed,
     )
+
+
+def memory_seen(
+    techniques: tuple[str, ...], predicted: float, attempts: Iterable[Attempt], limit_bytes: int
+) -> float:
+    """Log-ratio of peak memory, corrected by what runs of the same change showed.
+
+    A run that ended reports its peak. One that ran out of memory reports that it needs more than the limit: it moves
+    the prediction up to there (the mean of a normal prior cut off below the limit), never down.
+    """
+    precision, total, floor = 1 / MEMORY_SD**2, predicted / MEMORY_SD**2, -math.inf
+    for attempt in attempts:
+        screen = attempt.screen
+        if screen is None or set(attempt.added) != set(techniques) or not screen.incumbent_peak_bytes:
+            continue
+        if screen.outcome == "ok" and screen.peak_bytes:
+            precision += 1 / MEASURED_SD**2
+            total += math.log(screen.peak_bytes / screen.incumbent_peak_bytes) / MEASURED_SD**2
+        elif screen.outcome == "oom" and limit_bytes:
+            floor = max(floor, math.log(limit_bytes / screen.incumbent_peak_bytes))
+    mean, sd = total / precision, math.sqrt(1 / precision)
+    return mean if floor == -math.inf else above(mean, sd, floor)
+
+
+def above(mean: float, sd: float, floor: float) -> float:
+    """Mean of a normal variable that is known to exceed `floor`."""
+    z = (floor - mean) / sd
+    beyond = 0.5 * math.erfc(z / math.sqrt(2))
+    if beyond < 1e-9:
+        return floor + sd / max(z, 1.0)
+    return mean + sd * math.exp(-z * z / 2) / math.sqrt(2 * math.pi) / beyond
 
 
 def tried_here(techniques: tuple[str, ...], parent_stack: tuple[str, ...], attempts: Iterable[Attempt]) -> bool:

@@ -12,7 +12,7 @@ from collections import defaultdict
 
 from rsi_tui.contract.model import Layer
 from rsi_tui.journal.facts import ORIGINAL, CandidateFacts, ProfileFacts
-from rsi_tui.minds.builtin.pool import Option, options
+from rsi_tui.minds.builtin.pool import Option, options, start_peak
 from rsi_tui.minds.protocol import DirectionAnswer, DirectorBrief, EndSearch, PastEffect
 from rsi_tui.search.acquisition import percent
 
@@ -37,8 +37,8 @@ def direct(brief: DirectorBrief) -> DirectionAnswer | EndSearch:
         return _reproduce(brief, again)
     start = _start(brief)
     by_layer: dict[Layer, list[Option]] = defaultdict(list)
-    for option in options(brief, start, None, brief.sources):
-        by_layer[option.technique.layer].append(option)
+    for option in options(brief, start, start_peak(brief, start), brief.sources):
+        by_layer[option.layer].append(option)
     done = {(d.layer, d.start) for d in brief.open_or_closed}
     ranked = sorted(
         ((layer, found) for layer, found in by_layer.items() if (layer, start.id) not in done),
@@ -129,14 +129,14 @@ def _open(
 ) -> DirectionAnswer:
     gain = 1 - math.exp(sum(min(0.0, option.estimate.time) for option in found))
     used = {
-        record: f"corrected the expected effect of {option.technique.id} to {percent(option.estimate.time)}"
+        record: f"corrected the expected effect of {' with '.join(option.ids)} to {percent(option.estimate.time)}"
         for option in found
         for record in option.estimate.evidence
     }
     others = ", ".join(f"{name} {100 * _promise(items):.0f}" for name, items in ranked[1:])
     reason = (
         f"{_profile_words(brief.profile, layer)} Expected here: "
-        + "; ".join(f"{option.technique.title} {percent(option.estimate.time)}" for option in found)
+        + "; ".join(f"{option.title} {percent(option.estimate.time)}" for option in found)
         + (f". Other layers promise less (points): {others}." if others else ".")
     )
     return DirectionAnswer(
@@ -144,7 +144,7 @@ def _open(
         layer=layer,
         start_kind="original" if start.id == ORIGINAL else "best",
         start=start.id,
-        techniques=tuple(option.technique.id for option in found),
+        techniques=tuple(dict.fromkeys(id for option in found for id in option.ids)),
         reason=reason,
         expected_gain=gain,
         budget=min(len(found), brief.candidates_left),

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from rsi_tui.journal.facts import ORIGINAL, CandidateFacts
 from rsi_tui.minds.builtin.director import whole_effect, whole_stack
-from rsi_tui.minds.builtin.pool import Option, options
-from rsi_tui.minds.protocol import Attempt, CloseDirection, HypothesisAnswer, SelectorBrief
+from rsi_tui.minds.builtin.pool import Option, options, peak_of, start_peak
+from rsi_tui.minds.protocol import CloseDirection, HypothesisAnswer, SelectorBrief
 from rsi_tui.search.acquisition import percent
 
 MIN_FITS = 0.2
@@ -24,7 +24,7 @@ def select(brief: SelectorBrief) -> HypothesisAnswer | CloseDirection:
             return CloseDirection("the proven change was asked for once; why it did not run is in the record")
         return _reproduction(brief, direction.reproduces)
     parent, found = _parent(brief, direction.start)
-    wanted = [option for option in found if option.technique.id in direction.techniques]
+    wanted = [option for option in found if set(option.ids) <= set(direction.techniques)]
     if not wanted:
         return CloseDirection("every technique of the direction was tried or does not apply")
     return _hypothesis(parent, wanted[0])
@@ -53,7 +53,7 @@ def _parent(brief: SelectorBrief, start: str) -> tuple[CandidateFacts, list[Opti
     """The direction's start, or a leaner candidate of the archive where the best option would not fit on it."""
     by_id = {candidate.id: candidate for candidate in brief.archive}
     chosen = by_id.get(start) or brief.archive[0]
-    found = options(brief, chosen, peak_of(brief.attempts, chosen.id), sources_of(brief, chosen))
+    found = options(brief, chosen, start_peak(brief, chosen), sources_of(brief, chosen))
     if found and found[0].choice.fits < MIN_FITS:
         for leaner in brief.archive:
             peak = peak_of(brief.attempts, leaner.id)
@@ -68,34 +68,28 @@ def sources_of(brief: SelectorBrief, candidate: CandidateFacts) -> Mapping[str, 
     return brief.archive_sources.get(candidate.id, brief.sources)
 
 
-def peak_of(attempts: tuple[Attempt, ...], candidate: str) -> int | None:
-    """Measured peak memory of a candidate; the original's comes from any screening against it."""
-    for attempt in attempts:
-        if attempt.screen is None:
-            continue
-        if attempt.candidate.id == candidate:
-            return attempt.screen.peak_bytes
-        if attempt.screen.incumbent == candidate:
-            return attempt.screen.incumbent_peak_bytes
-    return None
-
-
 def _hypothesis(parent: CandidateFacts, option: Option) -> HypothesisAnswer:
-    technique = option.technique
     expected = option.estimate
     return HypothesisAnswer(
         parent=parent.id,
-        statement=(
-            f"{technique.title} changes the time of a step by {percent(expected.time)}: {first_sentence(technique.summary)}"
-        ),
-        techniques=(technique.id,),
+        statement=f"{option.title} changes the time of a step by {percent(expected.time)}: {_because(option)}",
+        techniques=option.ids,
         knobs=dict(option.change.knobs),
         predicted_time=expected.time,
         predicted_memory=expected.memory,
         refuted_by=f"a step time above {percent(expected.time / 3)} in screening, or any invariant broken",
         evidence=expected.evidence,
-        used_hits=dict.fromkeys(expected.evidence, f"measured effect of {technique.id}"),
+        used_hits=dict.fromkeys(expected.evidence, f"measured effect of {' with '.join(option.ids)}"),
     )
+
+
+def _because(option: Option) -> str:
+    """What a technique does; of a pair, why it takes two."""
+    fast = option.techniques[-1]
+    if len(option.techniques) == 1:
+        return first_sentence(fast.summary)
+    lean = option.techniques[0]
+    return f"{fast.title} alone would not fit in memory, and {lean.title} makes the room. {first_sentence(fast.summary)}"
 
 
 def first_sentence(text: str) -> str:
