@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rsi_tui.evaluator.failure_rules import OUTCOMES, RULES
-from rsi_tui.evaluator.scanning import Hit, LogLine, Reading, scan_lines, without_prefix
+from rsi_tui.evaluator.log_lines import Hit, LogLine, Reading, without_prefix
+from rsi_tui.evaluator.scanning import scan_lines
 from rsi_tui.journal.facts import Outcome
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50, "E": 2**60}
