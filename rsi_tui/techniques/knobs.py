@@ -196,6 +196,7 @@ class CachingAllocator(Recipe):
     applies_when = "a knob preloads an allocator and is off; worth it with many page faults a step on a CPU"
     risk = "None to the numbers; peak memory can grow by what the allocator keeps."
     source = "PyTorch performance tuning guide, 'Switch memory allocator'"
+    conflicts: tuple[str, ...] = ("glibc-keeps-pages",)
 
     def choose(self, situation: Situation) -> tuple[str, KnobValue] | None:
         knobs = [k for k in situation.contract.knobs if is_allocator(k) and True in k.values]

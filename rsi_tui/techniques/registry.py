@@ -19,12 +19,36 @@ from rsi_tui.techniques.base import Change, Effect, Situation, Technique
 @lru_cache(maxsize=1)
 def all_techniques() -> tuple[Technique, ...]:
     """Every technique with a name of its own; a contract's single settings come on top (`settings_of`)."""
+    from rsi_tui.techniques.communication.averaging import BucketedAllReduce, OverlappedAllReduce, SyncOnce
+    from rsi_tui.techniques.communication.ddp import (
+        BucketSize,
+        DdpNoSync,
+        FindUnusedOff,
+        GradientAsBucketView,
+        StaticGraph,
+    )
+    from rsi_tui.techniques.communication.expert_parallel import ExpertParallel
+    from rsi_tui.techniques.communication.precision import Bf16Gradients
+    from rsi_tui.techniques.communication.scalars import FewerScalarSyncs
     from rsi_tui.techniques.compiler.compile import TorchCompile
+    from rsi_tui.techniques.compiler.regional import CompileMode, RegionalCompile
     from rsi_tui.techniques.data.host_sync import DeferHostSync
+    from rsi_tui.techniques.data.loaders import LoaderWorkers, PinnedMemory
+    from rsi_tui.techniques.data.placement import CreateOnDevice, ReadBackWhenShown
     from rsi_tui.techniques.kernel.activations import FusedActivation, InPlaceActivation
     from rsi_tui.techniques.kernel.autocast import Bf16Autocast
+    from rsi_tui.techniques.kernel.autocast_cache import AutocastCacheKept
+    from rsi_tui.techniques.kernel.channels import ChannelsLast
+    from rsi_tui.techniques.kernel.constants import ConstantsMadeOnce
     from rsi_tui.techniques.kernel.fused_qkv import FusedQkv
+    from rsi_tui.techniques.kernel.gated import FusedGateUp
+    from rsi_tui.techniques.kernel.moe_capacity import NoCapacityPadding
+    from rsi_tui.techniques.kernel.moe_counts import RoutingCounts
+    from rsi_tui.techniques.kernel.moe_experts import BatchedExperts, SortedExperts
+    from rsi_tui.techniques.kernel.norms import FusedLayerNorm, FusedRmsNorm
+    from rsi_tui.techniques.kernel.positions import CountedRowsHead, OnePositionHead
     from rsi_tui.techniques.kernel.sdpa import Sdpa
+    from rsi_tui.techniques.kernel.switches import NoAnomalyDetection, Tf32
     from rsi_tui.techniques.knobs import (
         CachingAllocator,
         LargerMicroBatch,
@@ -32,8 +56,14 @@ def all_techniques() -> tuple[Technique, ...]:
         SmallerMicroBatch,
         ThreadCount,
     )
+    from rsi_tui.techniques.launch.denormals import FlushDenormals
+    from rsi_tui.techniques.launch.environment import ExpandableSegments, GlibcKeepsPages, HugePages, PinThreads
+    from rsi_tui.techniques.launch.garbage import GcFreeze
     from rsi_tui.techniques.memory.checkpointing import ActivationCheckpointing, NoActivationCheckpointing
     from rsi_tui.techniques.memory.cross_entropy import ChunkedCrossEntropy, LinearCrossEntropy
+    from rsi_tui.techniques.memory.emptying import NoCacheEmptying
+    from rsi_tui.techniques.memory.releasing import EarlyRelease, EarlyZeroGrad
+    from rsi_tui.techniques.memory.selective import SelectiveCheckpointing
     from rsi_tui.techniques.optimizer.clipping import ClipForeach, ZeroGradToNone
     from rsi_tui.techniques.optimizer.updates import ForeachOptimizer, FusedOptimizer
 
@@ -41,8 +71,19 @@ def all_techniques() -> tuple[Technique, ...]:
         NoActivationCheckpointing(),
         Sdpa(),
         FusedQkv(),
+        BatchedExperts(),
+        SortedExperts(),
+        NoCapacityPadding(),
+        RoutingCounts(),
+        FusedRmsNorm(),
+        FusedLayerNorm(),
+        FusedGateUp(),
         FusedActivation(),
         InPlaceActivation(),
+        ConstantsMadeOnce(),
+        CreateOnDevice(),
+        OnePositionHead(),
+        CountedRowsHead(),
         LinearCrossEntropy(),
         ChunkedCrossEntropy(),
         FusedOptimizer(),
@@ -50,11 +91,41 @@ def all_techniques() -> tuple[Technique, ...]:
         ClipForeach(),
         ZeroGradToNone(),
         ActivationCheckpointing(),
+        SelectiveCheckpointing(),
+        NoCacheEmptying(),
+        EarlyZeroGrad(),
+        EarlyRelease(),
+        PinnedMemory(),
+        LoaderWorkers(),
         DeferHostSync(),
+        ExpertParallel(),
+        SyncOnce(),
+        BucketedAllReduce(),
+        OverlappedAllReduce(),
+        DdpNoSync(),
+        GradientAsBucketView(),
+        StaticGraph(),
+        BucketSize(),
+        FindUnusedOff(),
+        Bf16Gradients(),
+        FewerScalarSyncs(),
+        ReadBackWhenShown(),
+        ChannelsLast(),
         TorchCompile(),
+        RegionalCompile(),
+        CompileMode(),
         Bf16Autocast(),
+        AutocastCacheKept(),
+        Tf32(),
+        NoAnomalyDetection(),
+        FlushDenormals(),
+        GcFreeze(),
         CachingAllocator(),
+        GlibcKeepsPages(),
+        HugePages(),
+        ExpandableSegments(),
         PassiveWaiting(),
+        PinThreads(),
         ThreadCount(),
         LargerMicroBatch(),
         SmallerMicroBatch(),

@@ -39,7 +39,7 @@ class ActivationCheckpointing(Codemod):
         for function in file.functions:
             if function.cls is None:
                 continue
-            lists = _module_lists(file, function.cls)
+            lists = module_lists(file, function.cls)
             for node in walk(function.node):
                 if isinstance(node, cst.For) and (variable := _block_variable(node, function.me, lists)):
                     _checkpoint(file, node, variable, edits)
@@ -49,7 +49,7 @@ class ActivationCheckpointing(Codemod):
         return Effect(log(1 + RECOMPUTED * forward), log(1 - MEMORY_SAVED), confidence="medium")
 
 
-def _module_lists(file: SourceFile, cls: ClassView) -> set[str]:
+def module_lists(file: SourceFile, cls: ClassView) -> set[str]:
     """Dotted names below self of module lists: `blocks`, or `parts.h` inside a ModuleDict."""
     found: set[str] = set()
     for name, values in cls.given.items():
@@ -125,7 +125,7 @@ class NoActivationCheckpointing(Codemod):
     applies_when = "torch.utils.checkpoint.checkpoint is called and memory allows to do without"
     risk = "The same numbers; runs out of memory where checkpointing was needed."
     source = "torch.utils.checkpoint documentation"
-    conflicts: tuple[str, ...] = ("activation-checkpointing",)
+    conflicts: tuple[str, ...] = ("activation-checkpointing", "selective-checkpointing")
     words = ("checkpoint",)
 
     def edit(self, file: SourceFile, program: Program, situation: Situation, edits: Edits) -> None:

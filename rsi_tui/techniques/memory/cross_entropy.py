@@ -83,16 +83,21 @@ def _linear_cross_entropy(hidden, weight, bias, targets, ignore_index=-100):
 '''
 
 
-class _Loss(Codemod):
+class HeadLossCodemod(Codemod):
+    """Puts a helper that takes hidden states and targets in place of the head and the mean cross-entropy on it."""
+
     layer: Layer = "memory"
     words = ("cross_entropy", "CrossEntropyLoss")
     helper: str
     definitions: tuple[str, ...]
     options: tuple[str, ...]
+    """options of the loss that the helper takes"""
+    needed: tuple[str, ...] = ()
+    """options without which there is nothing to gain"""
 
     def edit(self, file: SourceFile, program: Program, situation: Situation, edits: Edits) -> None:
         for found in head_losses(file, program):
-            if not set(found.options) <= set(self.options) or edits.touched(found.loss) or edits.touched(found.made):
+            if not set(self.needed) <= set(found.options) <= set(self.options) or edits.touched(found.loss) or edits.touched(found.made):
                 continue
             if not self._insert_helpers(file, edits):
                 return
@@ -142,7 +147,7 @@ def logits_share(situation: Situation) -> float:
     return min(0.7, 3 * largest / profile.peak_bytes) if largest else LOGITS_SHARE_OF_PEAK
 
 
-class ChunkedCrossEntropy(_Loss):
+class ChunkedCrossEntropy(HeadLossCodemod):
     id = "chunked-cross-entropy"
     title = "Chunked cross-entropy"
     summary = (
@@ -153,7 +158,7 @@ class ChunkedCrossEntropy(_Loss):
     applies_when = "a mean cross-entropy is taken of a linear layer's output, and nothing that trains reads the logits"
     risk = "The mean is a sum of partial sums, about 1e-6 relative in fp32. The model returns no logits while it trains."
     source = "Luo et al. 2024, Mini-Sequence Transformer, arXiv:2407.15892; torch.utils.checkpoint"
-    conflicts: tuple[str, ...] = ("linear-cross-entropy",)
+    conflicts: tuple[str, ...] = ("linear-cross-entropy", "counted-rows-head")
     helper = "_chunked_cross_entropy"
     definitions = (_CHUNKED, _CHUNKED_MAIN)
     options = ("ignore_index", "label_smoothing")
@@ -166,7 +171,7 @@ class ChunkedCrossEntropy(_Loss):
         return Effect(faster(share, SAVED_OF_LOSS) + TIME_OF_CHUNKS + TIME_OF_RECOMPUTING, memory, confidence="low")
 
 
-class LinearCrossEntropy(_Loss):
+class LinearCrossEntropy(HeadLossCodemod):
     id = "linear-cross-entropy"
     title = "Linear layer and cross-entropy fused"
     summary = (
@@ -179,7 +184,7 @@ class LinearCrossEntropy(_Loss):
         "while it trains."
     )
     source = "Hsu et al. 2024, Liger Kernel, arXiv:2410.10989; Wijmans et al. 2024, arXiv:2411.09009"
-    conflicts: tuple[str, ...] = ("chunked-cross-entropy",)
+    conflicts: tuple[str, ...] = ("chunked-cross-entropy", "counted-rows-head")
     helper = "_linear_cross_entropy"
     definitions = (_FUSED, _FUSED_MAIN)
     options = ("ignore_index",)
