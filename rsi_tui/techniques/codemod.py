@@ -6,10 +6,16 @@ from abc import ABC, abstractmethod
 from math import log
 from typing import ClassVar
 
-from rsi_tui.contract.model import Layer
+from rsi_tui.contract.model import Contract, KnobValue, Layer
+from rsi_tui.journal.facts import ProfileFacts
 from rsi_tui.techniques.base import Change, Effect, Situation
 from rsi_tui.techniques.idioms.program import Program, SourceFile
 from rsi_tui.techniques.idioms.tree import Edits
+
+
+_made: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Contract, ProfileFacts | None, dict[str, KnobValue], Change]] = {}
+_REMEMBERED = 1024
+"""changes that are kept: a search asks for the same ones again and again, and parsing is most of its own cost"""
 
 
 class Codemod(ABC):
@@ -28,6 +34,16 @@ class Codemod(ABC):
     """a file without any of these words is not looked at: parsing is most of the cost"""
 
     def apply(self, situation: Situation) -> Change:
+        key = (self.id, tuple(sorted(situation.sources.items())))
+        made = _made.get(key)
+        if made is None or made[0] is not situation.contract or made[1] is not situation.profile or made[2] != situation.knobs:
+            made = (situation.contract, situation.profile, dict(situation.knobs), self._apply(situation))
+            _made[key] = made
+            if len(_made) > _REMEMBERED:
+                del _made[next(iter(_made))]
+        return made[3]
+
+    def _apply(self, situation: Situation) -> Change:
         texts = situation.sources
         if not any(self._may_concern(text) for text in texts.values()):
             return Change()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from rsi_tui.contract.load import load_contract
-from rsi_tui.journal.facts import CandidateFacts, DirectionFacts, OperatorFacts, PhaseFacts, ProfileFacts
+from rsi_tui.contract.model import Contract
+from rsi_tui.journal.facts import CandidateFacts, DirectionFacts, OperatorFacts, PhaseFacts, ProfileFacts, ScreenFacts
 from rsi_tui.minds.builtin.mind import BuiltinMind
 from rsi_tui.minds.builtin.pool import options
 from rsi_tui.minds.protocol import (
+    Attempt,
     Brief,
     CloseDirection,
     DirectionAnswer,
@@ -46,8 +49,13 @@ ATTENTION = profile(_softmax=0.2, masked_fill=0.15, bmm=0.2, addmm=0.2)
 UPDATES = profile(forward=0.1, backward=0.1, optimizer=0.75, addcdiv_=0.3, addcmul_=0.2, mul_=0.2)
 
 
+@cache
+def bundled() -> Contract:
+    return load_contract(WORKLOAD, "quick")
+
+
 def brief(seen: ProfileFacts, past: tuple[PastEffect, ...] = (), **changes: object) -> DirectorBrief:
-    contract = load_contract(WORKLOAD, "quick")
+    contract = bundled()
     sources = {p.name: p.read_text() for p in WORKLOAD.glob("*.py") if p.name in ("train.py", "model.py")}
     values: dict[str, object] = {
         "contract": contract, "profile": seen, "sources": sources, "attempts": (), "past": past, "hits": (),
@@ -160,3 +168,62 @@ def test_the_executor_carries_out_the_hypothesis_on_any_parent() -> None:
 @pytest.mark.parametrize("seen", [ATTENTION, UPDATES])
 def test_the_same_brief_gives_the_same_answer(seen: ProfileFacts) -> None:
     assert MIND.direct(brief(seen)) == MIND.direct(brief(seen))
+
+
+def attempt(techniques: tuple[str, ...], knobs: dict[str, object], outcome: str, peak: int | None) -> Attempt:
+    candidate = CandidateFacts(id="c1", commit="b", base="a", parent="original", techniques=techniques, knobs=knobs)  # type: ignore[arg-type]
+    screen = ScreenFacts(
+        candidate="c1", incumbent="original", outcome=outcome, log_ratio=None if outcome == "oom" else -0.1, batches=1,  # type: ignore[arg-type]
+        promoted=False, reason="", peak_bytes=peak, incumbent_peak_bytes=900 * 2**20,
+    )  # fmt: skip
+    return Attempt(candidate, "d1", -0.1, 0.2, screen, None, None, techniques)
+
+
+def tight(*attempts: Attempt) -> tuple[DirectorBrief, CandidateFacts]:
+    """The bundled program with little room above what it needs, and a profile in which calls from Python dominate."""
+    busy = profile(softmax=0.01, **{f"op{n}": 0.04 for n in range(10)})
+    busy = busy.model_copy(update={"operators": tuple(o.model_copy(update={"calls": 900}) for o in busy.operators), "peak_bytes": 900 * 2**20})
+    seen = brief(busy, attempts=attempts)
+    launch = seen.contract.launch.model_copy(update={"memory_limit_bytes": 2**30})
+    contract = seen.contract.model_copy(update={"launch": launch})
+    return replace(seen, contract=contract), CandidateFacts(id="original", commit="a", base="a", knobs=contract.defaults)
+
+
+def found(seen: DirectorBrief, start: CandidateFacts) -> dict[tuple[str, ...], float]:
+    return {option.ids: option.choice.fits for option in options(seen, start, 900 * 2**20, seen.sources)}
+
+
+def test_what_is_hungry_is_offered_with_what_makes_the_room() -> None:
+    seen = found(*tight())
+    pairs = [ids for ids in seen if len(ids) == 2]
+    assert ("linear-cross-entropy", "larger-micro-batch") in pairs
+    assert all(seen[ids] > seen.get(ids[1:], 0.0) for ids in pairs)
+
+
+def test_after_it_ran_out_of_memory_alone_the_pair_is_left() -> None:
+    seen = found(*tight(attempt(("larger-micro-batch",), {"micro_batch": 4}, "oom", None)))
+    assert ("larger-micro-batch",) not in seen
+    assert ("linear-cross-entropy", "larger-micro-batch") in seen
+
+
+def test_with_room_enough_nothing_is_paired() -> None:
+    seen, start = tight()
+    roomy = seen.contract.launch.model_copy(update={"memory_limit_bytes": 8 * 2**30})
+    seen = replace(seen, contract=seen.contract.model_copy(update={"launch": roomy}))
+    assert all(len(ids) == 1 for ids in found(seen, start))
+
+
+def test_a_pair_is_told_as_one_hypothesis_and_built_as_one() -> None:
+    seen, start = tight()
+    shared = {field.name: getattr(seen, field.name) for field in fields(Brief)}
+    facts = DirectionFacts(
+        id="d1", question="?", layer="memory", start_kind="original", start="original", techniques=("linear-cross-entropy", "larger-micro-batch"),
+        reason="", expected_gain=0.1, budget=4, closing_rule="",
+    )  # fmt: skip
+    attempts = (attempt(("larger-micro-batch",), {"micro_batch": 4}, "oom", None), attempt(("linear-cross-entropy",), {}, "ok", 500 * 2**20))
+    chosen = MIND.select(SelectorBrief(**{**shared, "attempts": attempts}, direction=facts, archive=(start,)))
+    assert isinstance(chosen, HypothesisAnswer), chosen
+    assert chosen.techniques == ("linear-cross-entropy", "larger-micro-batch")
+    assert "alone would not fit in memory" in chosen.statement
+    answer = MIND.execute(ExecutorBrief(seen.contract, seen.profile, chosen, seen.sources, seen.contract.defaults))
+    assert answer.sources and answer.knobs["micro_batch"] == 4

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsi_tui.journal.facts import CandidateFacts
-from rsi_tui.minds.protocol import PastEffect
+from rsi_tui.journal.facts import CandidateFacts, ScreenFacts
+from rsi_tui.minds.protocol import Attempt, PastEffect
 from rsi_tui.search.acquisition import expected_improvement, probability_fits, score
 from rsi_tui.search.archive import Standing, frontier
-from rsi_tui.search.estimate import estimate
+from rsi_tui.search.estimate import above, estimate, memory_seen
 from rsi_tui.techniques.base import Effect
 
 
@@ -87,3 +87,31 @@ def test_a_slower_but_leaner_candidate_stays_in_the_archive() -> None:
 def test_unknown_memory_never_beats_known() -> None:
     kept = frontier([standing("unknown", 0.0, None), standing("known", 0.1, 500)])
     assert [s.candidate.id for s in kept] == ["unknown", "known"]
+
+
+def test_running_out_of_memory_moves_what_is_expected_beyond_the_limit() -> None:
+    unseen = memory_seen(("big",), 0.1, [], 1000)
+    assert unseen == pytest.approx(0.1)
+    died = memory_seen(("big",), 0.1, [tried("oom", None)], 1000)
+    assert died > math.log(1000 / 700)
+    expected_anyway = memory_seen(("big",), 0.9, [tried("oom", None)], 1000)
+    assert expected_anyway == pytest.approx(0.9, abs=0.01)
+
+
+def test_a_measured_peak_outweighs_a_predicted_one() -> None:
+    seen = memory_seen(("big",), 0.5, [tried("ok", 770)], 1000)
+    assert seen == pytest.approx(math.log(1.1), abs=0.03)
+    assert memory_seen(("other",), 0.5, [tried("ok", 770)], 1000) == pytest.approx(0.5)
+
+
+@given(st.floats(-1, 1), st.floats(0.01, 0.5), st.floats(-3, 3))
+def test_what_is_known_to_exceed_a_bound_is_expected_above_it(mean: float, sd: float, floor: float) -> None:
+    assert above(mean, sd, floor) >= max(mean, floor) - 1e-6
+
+
+def tried(outcome: str, peak: int | None) -> Attempt:
+    screen = ScreenFacts(
+        candidate="c1", incumbent="original", outcome=outcome, log_ratio=None, batches=1, promoted=False, reason="",  # type: ignore[arg-type]
+        peak_bytes=peak, incumbent_peak_bytes=700,
+    )  # fmt: skip
+    return Attempt(CandidateFacts(id="c1", commit="", base=""), "d1", 0.0, 0.0, screen, None, None, ("big",))

@@ -13,10 +13,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from rsi_tui.contract.model import Contract
 from rsi_tui.evaluator.preflight import preflight
 from rsi_tui.evaluator.profiling.settings import unused_settings
 from rsi_tui.evaluator.trial import OUT, Instruments, TrialRequest, TrialResult, TrialRunner
-from rsi_tui.contract.model import Contract
 from rsi_tui.journal.facts import (
     CommunicationFacts,
     MemoryFacts,

@@ -6,11 +6,16 @@ loop; here a change is traced to the layers that its code and settings belong to
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import re
+from itertools import combinations
 
 from rsi_tui.contract.model import Layer
+from rsi_tui.errors import PatchError
 from rsi_tui.minds.protocol import ReviewAnswer, ReviewBrief
-from rsi_tui.techniques.registry import all_techniques, settings_of
+from rsi_tui.techniques.base import Change, Situation
+from rsi_tui.techniques.registry import all_techniques, apply_all, settings_of
 
 SIGNS: dict[Layer, str] = {
     "kernel": r"scaled_dot_product|softmax|matmul|einsum|\bbmm\b|baddbmm|autocast|bfloat16|\blinear\b|gelu|silu|relu"
@@ -35,7 +40,10 @@ NEIGHBOURS: dict[Layer, tuple[Layer, ...]] = {
 
 
 def review(brief: ReviewBrief) -> ReviewAnswer:
-    """On direction when every hunk and every changed knob belongs to the direction's layer or its neighbours."""
+    """On direction when the change is what a technique of the direction makes of the parent, nothing more, or when
+    every hunk and every changed knob belongs to the direction's layer or its neighbours."""
+    if made_by := _made_by(brief):
+        return ReviewAnswer(True, f"the change is what {made_by} makes of its parent, and nothing else")
     allowed = set(NEIGHBOURS[brief.direction.layer])
     known = (*all_techniques(), *settings_of(brief.contract))
     allowed |= {technique.layer for technique in known if technique.id in brief.direction.techniques}
@@ -53,6 +61,41 @@ def review(brief: ReviewBrief) -> ReviewAnswer:
                 False, f"changes {named} code in a direction on {brief.direction.layer}", lines=tuple(hunk[:3])
             )
     return ReviewAnswer(True, f"every change belongs to the {brief.direction.layer} layer")
+
+
+def _made_by(brief: ReviewBrief) -> str:
+    """The techniques of the direction that make exactly this change, settings included; '' when none do.
+
+    A technique of one layer may touch code that looks like another's: a gradient is averaged where the optimizer steps.
+    """
+    changed = {name: value for name, value in brief.knobs_after.items() if brief.knobs_before.get(name) != value}
+    situation = Situation(brief.before, brief.contract, None, brief.knobs_before)
+    alone: dict[str, Change] = {}
+    for id in brief.direction.techniques:
+        with contextlib.suppress(PatchError):
+            alone[id] = apply_all((id,), situation)
+    for chosen in (*((id,) for id in alone), *combinations(alone, 2)):
+        if {**alone[chosen[0]].knobs, **alone[chosen[-1]].knobs}.items() < changed.items():
+            continue  # parsing is most of the cost
+        try:
+            change = alone[chosen[0]] if len(chosen) == 1 else apply_all(chosen, situation)
+        except PatchError:
+            continue
+        settings = {name: value for name, value in change.knobs.items() if brief.knobs_before.get(name) != value}
+        after = {**brief.before, **change.sources}
+        if settings == changed and all(_same_code(after.get(path), brief.after.get(path)) for path in {*after, *brief.after}):
+            return " with ".join(chosen)
+    return ""
+
+
+def _same_code(left: str | None, right: str | None) -> bool:
+    """The same syntax tree; texts that do not parse, or are not there, must be the same."""
+    if left == right or left is None or right is None:
+        return left == right
+    try:
+        return ast.dump(ast.parse(left)) == ast.dump(ast.parse(right))
+    except (SyntaxError, ValueError):
+        return False
 
 
 def _hunks(diff: str) -> list[list[str]]:
