@@ -12,7 +12,6 @@ from rsi_tui.techniques.base import Change, Effect, Situation
 from rsi_tui.techniques.idioms.program import Program, SourceFile
 from rsi_tui.techniques.idioms.tree import Edits
 
-
 _made: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Contract, ProfileFacts | None, dict[str, KnobValue], Change]] = {}
 _REMEMBERED = 1024
 """changes that are kept: a search asks for the same ones again and again, and parsing is most of its own cost"""
