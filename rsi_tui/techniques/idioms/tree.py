@@ -29,7 +29,13 @@ def parse(text: str) -> cst.Module | None:
 
 def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """Direct children that mean something: no whitespace, no comments."""
-    return (child for child in node.children if not isinstance(child, _LAYOUT))
+    return iter(_children(node))
+
+
+@lru_cache(maxsize=2**17)
+def _children(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
+    """Kept, because libcst copies a node to list its children, and every technique walks the same trees."""
+    return tuple(child for child in node.children if not isinstance(child, _LAYOUT))
 
 
 def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
