@@ -134,7 +134,16 @@ def batching(situation: Situation, doublings: float) -> Effect:
     calls = sum(o.calls for o in profile.operators) * SECONDS_PER_CALL / profile.step_s if profile else 0.05
     called = min(0.5, calls) * (1 - 2.0**-doublings)
     faulted = fault_share(situation) * (FAULTS_OF_BATCHING**doublings - 1)
-    return Effect(log(max(0.3, 1 - called + faulted)), doublings * MEMORY_OF_BATCHING)
+    return Effect(log(max(0.3, 1 - called + faulted)), memory_of_batching(situation, doublings))
+
+
+def memory_of_batching(situation: Situation, doublings: float) -> float:
+    """Log-ratio of peak memory: what a step makes grows with the micro-batch, gradients and all else stay."""
+    profile = situation.profile
+    if profile is None or profile.memory is None or not profile.peak_bytes:
+        return doublings * MEMORY_OF_BATCHING
+    growing = max(0, profile.memory.activations_bytes - profile.memory.gradients_bytes) / profile.peak_bytes
+    return log(max(0.1, 1 + min(0.9, growing) * (2.0**doublings - 1)))
 
 
 def _doublings(situation: Situation, chosen: tuple[str, KnobValue] | None) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import subprocess
 import sys
 
@@ -190,3 +191,15 @@ def test_listing_techniques_loads_nothing_heavy() -> None:
         "registry.all_techniques(); assert not {'torch', 'duckdb', 'lancedb', 'textual'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_memory_of_a_micro_batch_is_that_of_what_a_step_makes() -> None:
+    from rsi_tui.journal.facts import MemoryFacts
+
+    made = MemoryFacts(parameters_bytes=0, gradients_bytes=50 * 2**20, optimizer_bytes=0, activations_bytes=400 * 2**20)
+    seen = profile().model_copy(update={"memory": made})  # 700 MiB in all
+    here = situation({"any.py": "x = 1\n"}, profile=seen)
+    larger = get("larger-micro-batch", here.contract).predict(here)
+    assert math.exp(larger.memory) == pytest.approx(1 + 350 / 700)
+    smaller = get("smaller-micro-batch", here.contract).predict(here)
+    assert math.exp(smaller.memory) == pytest.approx(1 - 175 / 700)
