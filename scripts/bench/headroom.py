@@ -12,10 +12,12 @@ out what each part is worth.
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -60,7 +62,7 @@ def measure(ctx: Context, workload: str) -> tuple[ProfileFacts, ClaimFacts, tupl
     return profile, claim, ctx.evaluator.leave_one_out("headroom/parts", whole, parts, last=True).parts
 
 
-def _kind(name: str) -> str:
+def _kind(name: str) -> Literal["setting never switched on", "new code"]:
     return "setting never switched on" if name.startswith("setting ") else "new code"
 
 
@@ -68,7 +70,7 @@ def figures(workload: str, claim: ClaimFacts, parts: tuple[AttributionFacts, ...
     target = TARGETS[workload]
     interval = claim.speedup
     found = [
-        Figure("speed-up", interval.estimate if interval else "none", "x", f"at least {target}", bool(interval) and interval.estimate >= target),
+        Figure("speed-up", interval.estimate if interval else "none", "x", f"at least {target}", interval is not None and interval.estimate >= target),
         Figure("its 99 % interval", f"{interval.low:.3f} to {interval.high:.3f}" if interval else "none", "x", "", None),
         Figure("proven", "yes" if claim.proven else "; ".join(claim.reasons), "", "yes", claim.proven),
         Figure("step, baseline", claim.baseline_step_s or "none", "s", "", None),
@@ -98,9 +100,7 @@ def quickly(ctx: Context, workload: str) -> list[Figure]:
     seen = ctx.evaluator.screen("headroom/look", [whole], ctx.evaluator.original)
     ratios = [fact.log_ratio for fact in seen if fact.log_ratio is not None]
     value = statistics.fmean(ratios) if ratios else None
-    from math import exp
-
-    return [Figure("speed-up, a look", exp(-value) if value is not None else seen[0].reason, "x", f"at least {TARGETS[workload]}", None)]
+    return [Figure("speed-up, a look", math.exp(-value) if value is not None else seen[0].reason, "x", f"at least {TARGETS[workload]}", None)]
 
 
 def main() -> int:

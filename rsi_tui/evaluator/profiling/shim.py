@@ -36,7 +36,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import rsi_profile_events
+import rsi_profile_events  # type: ignore[import-not-found]  # shim_events.py, under the name it is mounted by
 
 OUT = os.environ.get("RSI_PROFILE_OUT", "")
 WARMUP = int(os.environ.get("RSI_PROFILE_WARMUP", "3"))

@@ -90,7 +90,7 @@ def _attention(event: Any) -> int:
     if len(shapes) < 3:
         return 0
     batch, heads, length, width = shapes[0]
-    one = 2 * batch * heads * length * shapes[1][2] * width
+    one = int(2 * batch * heads * length * shapes[1][2] * width)
     return one * (5 if backward else 2)
 
 

@@ -164,8 +164,10 @@ ESCAPES: tuple[Escape, ...] = (
 class TightLauncher(LocalLauncher):
     """The real launcher with a smaller disk limit, so that an attempt to fill it is quick."""
 
-    def run(self, spec: LaunchSpec, cancel: threading.Event | None = None) -> RawRun:
-        return super().run(replace(spec, scratch_limit_bytes=DISK_LIMIT, max_files=FILES_LIMIT), cancel)
+    def run(
+        self, spec: LaunchSpec, cancel: threading.Event | None = None, gate: threading.Barrier | None = None
+    ) -> RawRun:
+        return super().run(replace(spec, scratch_limit_bytes=DISK_LIMIT, max_files=FILES_LIMIT), cancel, gate)
 
 
 def run_escapes(
