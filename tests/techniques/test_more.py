@@ -217,3 +217,12 @@ def test_an_allocator_of_its_own_makes_glibcs_settings_useless() -> None:
 def test_another_profile_gives_another_prediction(technique: str, busy: object, idle: object) -> None:
     effects = [get(technique).predict(situation({}, profile=p, precision="bf16")) for p in (busy, idle)]  # type: ignore[arg-type]
     assert effects[0].time < effects[1].time
+
+
+def test_autocast_that_is_switched_off_is_left_alone() -> None:
+    knob = Knob(name="kind", values=("fp32", "bf16"), default="fp32", flag="--kind {}", affects=("precision",))
+    here = {"any.py": s.MICRO_BATCHES["written_there"]}
+    off = situation(here, profile(), precision="bf16", knobs=(knob,))
+    on = situation(here, profile(), {"kind": "bf16"}, precision="bf16", knobs=(knob,))
+    assert get("autocast-cache-kept").apply(off).empty
+    assert not get("autocast-cache-kept").apply(on).empty

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from rsi_tui.contract.model import Layer
-from rsi_tui.techniques.base import Effect, Situation
+from rsi_tui.techniques.base import Change, Effect, Situation
 from rsi_tui.techniques.codemod import Codemod, faster
 from rsi_tui.techniques.idioms import flow
 from rsi_tui.techniques.idioms.flow import Block
@@ -35,6 +35,14 @@ class AutocastCacheKept(Codemod):
     source = "PyTorch documentation, torch.autocast, cache_enabled; torch/amp/autocast_mode.py"
     words = ("autocast",)
 
+    def apply(self, situation: Situation) -> Change:
+        """Empty where the program computes in fp32: its autocast contexts are switched off then."""
+        profile = situation.profile
+        set_so = any(is_bf16(value_now(situation, k)) for k in situation.contract.knobs if "precision" in k.affects)
+        if profile is not None and profile.dtype == "float32" and not set_so:
+            return Change()
+        return super().apply(situation)
+
     def edit(self, file: SourceFile, program: Program, situation: Situation, edits: Edits) -> None:
         for suites in owners(file):
             for block in suites:
@@ -44,8 +52,7 @@ class AutocastCacheKept(Codemod):
 
     def predict(self, situation: Situation) -> Effect:
         profile = situation.profile
-        set_so = any(is_bf16(value_now(situation, k)) for k in situation.contract.knobs if "precision" in k.affects)
-        if profile is None or not profile.parameters or (profile.dtype == "float32" and not set_so):
+        if profile is None or not profile.parameters:
             return Effect(time=0.0)
         seconds = 6.0 * profile.parameters / BYTES_PER_SECOND
         return Effect(faster(seconds / profile.step_s, 0.5) if profile.device == "cpu" else -0.005, memory=0.01)
