@@ -32,6 +32,13 @@ _HINT, _PASSED = 3.5, 5.0
 """weights of what is only said by the way: less than a symptom, and no answer at all"""
 _CONTINUED = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)\b")
 _SHELL = re.compile(r"^(?:rm|cat|ls|cp|mv|mkdir|chmod|chown|ln|touch|grep|sed|find|head|tail): ")
+_IGNORED = re.compile(r"^Exception ignored in\b")
+_SOURCE = re.compile(r"^(?:raise|return|assert|with|self\.|super\(|await|yield)\b|^[\w.\[\]]+ = \S")
+_FINISHED = re.compile(r"\b(?:[Dd]one|DONE|[Ff]inish(?:ed|ing)|[Cc]ompleted?|[Ss]uccess(?:ful(?:ly)?)?|[Bb]est \w+|[Ss]aved)\b(?!.{0,20}(?:with error|: 0))|[Tt]otal (?:train\w* )?time")
+_GENERIC = ("programming", "config-assert", "in-settings", "in-checkpoint", "in-compiler", "in-loader")
+"""rules that know no more than that a program raised: what is said in the same breath tells more"""
+_BREATH = 80
+"""lines within which one exception is raised because of another"""
 _WENT_ON = 5
 """losses printed after a line that names no error: the run was not stopped by what it says"""
 _FILE_LINE = re.compile(r'^\s*File "[^"]+", line \d+')
@@ -246,7 +253,7 @@ def _unexplained(reading: Reading) -> Explanation:
     if any(_EXCEPTION.search(without_prefix(line).strip()) for line in tail):
         return Explanation("unknown", "The program stopped with an exception of no known kind.", tail, {}, "Read the traceback.", "crashed",
                            certain=False, numbers=numbers, lines=reading.lines)  # fmt: skip
-    if tail and _GOING_ON.search(tail[-1]) and not _SAYS_ERROR.search(tail[-1]):
+    if tail and not _ends_well(reading) and _GOING_ON.search(tail[-1]) and not _SAYS_ERROR.search(tail[-1]):
         return Explanation("hang_or_timeout", "The output ends in the middle of the work without any error.", tail, {},
                            "It hung, or was ended without a word: see exit code and dmesg, and py-spy dump while it hangs.",
                            "timeout", certain=False, numbers=numbers, lines=reading.lines)  # fmt: skip
@@ -267,23 +274,58 @@ def _names_an_error(hit: Hit) -> bool:
     return any(_CONTINUED.search(without_prefix(line.text).strip()) for line in hit.above[-4:])
 
 
+def _is_source(hit: Hit) -> bool:
+    """Whether the line is one of the program's text, as a traceback shows it, not what was raised."""
+    framed = bool(hit.above) and _FILE_LINE.match(without_prefix(hit.above[-1].text)) is not None
+    return framed and _SOURCE.search(without_prefix(hit.line.text).strip()) is not None
+
+
+def _is_ignored(hit: Hit) -> bool:
+    """Whether the exception was raised while something was taken down, and passed over."""
+    for line in reversed(hit.above):
+        bare = without_prefix(line.text)
+        if _IGNORED.match(bare):
+            return True
+        if bare.strip() and not bare.startswith((" ", "Traceback")):
+            return False
+    return False
+
+
+def _told_better(number: int, hits: Sequence[Hit]) -> bool:
+    """Whether an exception that says more follows a generic one in the same breath."""
+    hit = hits[number]
+    return hit.rule.name in _GENERIC and any(
+        later.tier == hit.tier and later.rule.name not in _GENERIC and later.line.number - hit.line.number <= _BREATH
+        for later in hits[number + 1 :]
+    )
+
+
 def _weight(hit: Hit, losses: Sequence[int]) -> float:
     """The tier; more for warnings, and for what a program or its script also says when all is well."""
-    warned = hit.tier == 3 and hit.rule.tier < 3
+    warned = (hit.tier == 3 and hit.rule.tier < 3) or (hit.tier in (1, 2) and _is_ignored(hit))
     aside = warned or (hit.tier in (1, 2) and _SHELL.search(without_prefix(hit.line.text)) is not None)
     if not aside and (hit.tier not in (1, 2) or _names_an_error(hit)):
-        return hit.tier
+        return hit.tier + (0.4 if hit.tier in (1, 2) and _is_source(hit) else 0)
     if len(losses) - bisect_right(losses, hit.line.number) >= _WENT_ON:
         return _PASSED
     return _HINT if aside else 2.5
 
 
+def _ends_well(reading: Reading) -> bool:
+    """Whether the last line says that the work is done."""
+    last = reading.tail[-1].text if reading.tail else ""
+    return _FINISHED.search(last) is not None and not _SAYS_ERROR.search(last)
+
+
 def explain(reading: Reading) -> Explanation:
     """The root cause in what was found in one log; class `unknown` when nothing tells."""
     losses = [line.number for _, line in reading.losses]
-    weighed = [(_weight(hit, losses), number) for number, hit in enumerate(reading.hits)]
+    weighed = [
+        (_weight(hit, losses) + (0.1 if _told_better(number, reading.hits) else 0), number)
+        for number, hit in enumerate(reading.hits)
+    ]
     weight, at = min(weighed, default=(_PASSED, 0))
-    if weight >= _PASSED:
+    if weight >= _PASSED or ((2.5 <= weight < 3 or weight >= _HINT) and _ends_well(reading)):
         return _from_losses(reading) or _unexplained(reading)
     winner = reading.hits[at]
     rule = winner.rule

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rsi_tui.evaluator.failure_rules import Rule
 
-_LEVELS = r"(?:(?:ERROR|WARNING|WARN|INFO|CRITICAL|FATAL)\s*[:|-]\s*(?:[\w.]+:(?=\S))?\s*)"
+_LEVELS = r"(?:(?:ERROR|WARNING|WARN|INFO|CRITICAL|FATAL)\s*(?:[:|-]\s*(?:[\w.]+:(?=\S))?|(?=\[))\s*)"
 _PREFIX = re.compile(
     r"^(?:\s*(?:"
     r"\[[^\]]{1,80}\](?:\[rank\d+\])?\s*:?\s"  # [rank3]: [1,3]<stderr>: [2026-01-01 00:00:00,000] [ERROR]
@@ -22,10 +22,12 @@ _PREFIX = re.compile(
     r"|\([\w.]+(?: [\w.]+){0,4},? pid=[^)]{1,60}\)"  # Ray
     rf"|{_LEVELS}"
     r"|(?=[\w.-]{0,40}\d)[A-Za-z][\w.-]{0,40}(?:: |\s*\| )"  # node-3: and trainer-1 |
+    r"|(?:Uncaught|Unhandled)(?: exception:?)?\s(?=[\w.]+(?:Error|Exception)\b)"
     r"|>{1,3}|\d+:(?=\s)|E {3,}))+\s?"
 )
+_QUOTED = re.compile(r"[\"'`(>:|]\s*((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*)")
 _WARNED = re.compile(
-    r"\b\w*Warning: |(?:^|[\s\]|\[:])(?:WARNING|WARN|INFO|DEBUG)\b(?!.{0,80}[Cc]aught signal)|^\[?[WI]\d{0,4} (?:\d\d:|\w+\.cpp)|^\S+ \S+: [WI] "
+    r"\b\w*Warning: |(?:^|[\s\]|\[:])(?:WARNING|WARN|INFO|DEBUG)\b(?!.{0,80}[Cc]aught signal)|^\[?[WI]\d{0,4} (?:\d\d:|\w+\.cpp)|^\S+ \S+: [WI] |\b[Rr]etrying\b|\b[Rr]etry (?:\d+/|in \d|after )|entering retry loop|[Ww]ill (?:be )?retr(?:y|ied)"
 )
 _NO_WARNING = re.compile(r"NCCL WARN|torch[./]distributed[./]elastic|(?:srun|slurmstepd|sbatch): |raylet|OP_REQUIRES failed")
 
@@ -69,6 +71,12 @@ class Reading:
 def without_prefix(text: str) -> str:
     """A line without rank, timestamp and log level before it."""
     return _PREFIX.sub("", text)
+
+
+def quoted(text: str) -> str | None:
+    """The exception that a line reports in quotes (a launcher's record, a field of JSON), or None."""
+    match = _QUOTED.search(text)
+    return match[1] if match else None
 
 
 def is_warning(text: str) -> bool:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from rsi_tui.evaluator.failure_rules.gate import FIGURES, compiled, gate, words
-from rsi_tui.evaluator.log_lines import Hit, LogLine, Reading, is_warning, without_prefix
+from rsi_tui.evaluator.log_lines import Hit, LogLine, Reading, is_warning, quoted, without_prefix
 from rsi_tui.evaluator.progress import plain
 
 CHUNK = 2**20
@@ -49,6 +49,8 @@ _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\r\n]*(?:\
 _ENDS = bytes(10 if c == 13 else c for c in range(256))
 """a carriage return ends a piece as a newline ends a line"""
 _LONG_FIGURES = re.compile(rb"\d+[.:]\d+|\d{4,}")
+_UNSAID = re.compile(r"(?:^|[\s.])\w+(?:Error|Exception):\s*$")
+"""an exception whose text begins on the next line"""
 LOSS = re.compile(r"(?<![\w])(?:train(?:ing)?[ _]|lm )?loss['\"]?\s*[=:]?\s*([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))", re.IGNORECASE)
 
 
@@ -223,7 +225,7 @@ class Scanner:
         wanted = [number for number in rules if self._count[number] < HITS_PER_RULE]
         if not wanted:
             return
-        text = _text(self._lines[index])
+        text = self._said(index)
         low = text.lower()
         wanted = [number for number in wanted if any(string in low for string in self._rules[number].strings)]
         if not wanted:
@@ -234,14 +236,17 @@ class Scanner:
                 return
             self._long_left -= len(wanted)
         bare = without_prefix(text)
+        readings = tuple(dict.fromkeys(form for form in (bare, text, quoted(text)) if form))
         warned = is_warning(text)
         best: tuple[int, int, re.Match[str]] | None = None
-        for number in wanted:
+        for number in sorted(wanted, key=lambda number: self._rules[number].rule.fallback):
             one = self._rules[number]
+            if one.rule.fallback and best is not None and not self._rules[best[1]].rule.fallback:
+                break
             tier = max(one.rule.tier, 3) if warned else one.rule.tier
             if best is not None and tier >= best[0]:
                 continue
-            match = one.pattern.search(bare) or (one.pattern.search(text) if bare != text else None)
+            match = next((found for form in readings if (found := one.pattern.search(form))), None)
             if match and (one.near is None or self._near(index, one.near)):
                 best = (tier, number, match)
         if best is not None:
@@ -250,6 +255,13 @@ class Scanner:
             around = [self._at(i) for i in range(first, min(len(self._lines), index + BELOW + 1))]
             at = index - first
             self._hits.append(Hit(self._rules[best[1]].rule, best[0], around[at], best[2], tuple(around[:at]), tuple(around[at + 1 :])))
+
+    def _said(self, index: int) -> str:
+        """A line; of an exception whose text begins below its name, with the two lines below it."""
+        text = _text(self._lines[index])
+        if not _UNSAID.search(text) or len(text) > _LONG:
+            return text
+        return " ".join([text.rstrip(), *(self._at(i).text.strip()[:200] for i in range(index + 1, min(index + 3, len(self._lines))))])
 
     def _at(self, index: int) -> LogLine:
         return LogLine(self._numbers[index], _text(self._lines[index][:PIECE]))

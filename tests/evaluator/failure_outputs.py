@@ -91,7 +91,7 @@ OUTPUTS: list[tuple[str, str, str, dict[str, float | str]]] = [
     ("shape", "shape_or_dtype_error", "RuntimeError: The size of tensor a (5) must match the size of tensor b (7) at non-singleton dimension 1", {}),
     ("shape", "shape_or_dtype_error", "IndexError: index out of range in self", {}),
     ("state-dict", "checkpoint_error", "RuntimeError: Error(s) in loading state_dict for GPT:\n\tsize mismatch for head.weight: copying a param with shape torch.Size([9, 4]) from checkpoint, the shape in current model is torch.Size([8, 4]).", {}),
-    ("checkpoint-file", "checkpoint_error",
+    ("in-checkpoint", "checkpoint_error",
      "Traceback (most recent call last):\n  File \"train.py\", line 80, in main\n    state = torch.load(args.load)\n"
      "  File \"torch/serialization.py\", line 1568, in load\n    with _open_zipfile_reader(opened_file) as opened_zipfile:\n"
      "  File \"torch/serialization.py\", line 807, in __init__\n    super().__init__(torch._C.PyTorchFileReader(name_or_buffer))\n"
@@ -169,6 +169,34 @@ OUTPUTS: list[tuple[str, str, str, dict[str, float | str]]] = [
     ("programming", "code_error", "RuntimeError: !t.expired() INTERNAL ASSERT FAILED at \"saved_variable.cpp\":22, please report a bug", {}),
     ("segfault", "segfault", "malloc_consolidate(): unaligned fastbin chunk detected\nAborted (core dumped)", {}),
     ("segfault", "segfault", "Process finished with exit code -1073741819 (0xC0000005)", {}),
+    # What an exception's text and frames tell where no rule knows it, and the kinds beside it.
+    ("told-checkpoint", "checkpoint_error", "ValueError: Trying to restore a checkpoint with 12 layers into a model with 8 layers", {}),
+    ("told-checkpoint", "checkpoint_error", "[rank1]: RuntimeError: File out/checkpoints/epoch_3.pt cannot be opened.", {"rank": 1}),
+    ("told-compiler", "compile_failure", "corp.kernels.LowerError: autotuning of attn_fwd found no kernel", {}),
+    ("told-version", "missing_dependency", "ValueError: model type `zeta9` is unknown; your version of Transformers is out of date", {}),
+    ("told-setting", "bad_config", "AssertionError: bad parallel layout: dp(3) * tp(2) != WORLD_SIZE(8)", {}),
+    ("told-setting", "bad_config", "[2026-01-01 10:00:00] CRITICAL [root, rank=0] Uncaught ValueError: the configuration names warmpu twice", {}),
+    ("told-shape", "shape_or_dtype_error", "AssertionError: sequence length 2049 exceeds block size 2048", {}),
+    ("told-shape", "shape_or_dtype_error", "IndexError: index 32000 is out of bounds for dimension 0 with size 32000", {}),
+    ("told-data", "data_error", "AssertionError: no labels in corpus/train.cache", {}),
+    ("told-data", "data_error", "RuntimeError:\n    the video stream of clip 88 is truncated", {}),
+    ("in-checkpoint", "checkpoint_error", "  File \"/v/torch/distributed/checkpoint/state_dict_loader.py\", line 9, in local_step\n    assert metadata is not None\nAssertionError", {}),
+    ("in-compiler", "compile_failure", "  File \"/v/torch/_inductor/fx_passes/post_grad.py\", line 7, in f\n    raise AssertionError(\"left over\")\nAssertionError: left over", {}),
+    ("in-settings", "bad_config", "  File \"/w/pretrain/arguments.py\", line 31, in validate_args\n    assert a.heads > 0\nAssertionError", {}),
+    ("in-rendezvous", "collective_setup", "  File \"/v/torch/distributed/rendezvous.py\", line 3, in _create_store\nRuntimeError: nobody home", {}),
+    ("in-loader", "data_error", "RuntimeError: Caught RuntimeError in DataLoader worker process 3.\nRuntimeError: /clips/7.mp4: no frames", {}),
+    ("shm-file", "oom_shm", "OSError: [Errno 28] No space left on device\n    self.fd, self.name = tempfile.mkstemp(prefix='pym-7-', dir='/dev/shm')", {}),
+    ("stalled", "hang_or_timeout", "step 88\nwatchdog: no progress for 900 s, ending all ranks\nFatal Python error: Aborted", {}),
+    ("unreachable", "collective_setup", "OSError: [Errno 113] No route to host", {"errno": 113}),
+    ("native-absent", "missing_dependency", "bitsandbytes was compiled without GPU support.\nAttributeError: 'NoneType' object has no attribute 'cgemm_4bit'", {}),
+    ("checkpoint-damaged", "checkpoint_error", "    ckpt = np.load('step_9.npz')\nzipfile.BadZipFile: File is not a zip file", {}),
+    ("gpu-runtime", "gpu_oom", "Error out of memory at line 91 in file /src/ops.cu", {}),
+    ("gpu-xla", "gpu_oom", "RESOURCE_EXHAUSTED: Attempting to reserve 3.10G at the bottom of memory. That was not possible.", {}),
+    ("watchdog", "collective_timeout", "[Rank 2] To avoid data inconsistency, we are taking the entire process down.", {}),
+    ("nccl-setup", "collective_setup", "h7:91:95 [2] misc/ibvwrap.cc:262 NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory", {"local_rank": 2}),
+    ("loss-scale", "nan_or_divergence", "RuntimeError: \n   grad_scale is too small, exiting: 3.1e-26", {}),
+    ("device-access", "device_fault", "RuntimeError: CUDA error: peer mapping resources exhausted", {}),
+    ("io-error", "data_error", "OSError: [Errno 116] Stale file handle: '/nfs/c4/07.arrow'", {"errno": 116}),
 ]  # fmt: skip
 
 MIXED: list[tuple[str, str, str]] = [

@@ -12,5 +12,5 @@ CONSEQUENCES = (
     Rule("abort", "unknown", 4, r"\bAborted\b|SIGABRT|[Ee]xit ?[Cc]ode\s*:?\s*(?:134\b|-6\b)|terminate called|Fatal Python error|[Ss]ignal:? ?\(?6\b",
          "The process aborted itself; what it printed before does not say why.", "Run it alone with faulthandler enabled."),
     Rule("other-exception", "unknown", 4, r"^(?:[A-Za-z_][\w]*\.)*(?:[A-Z]\w*(?:Error|Exception|Failure|Interrupt|Exit)|RuntimeError)\b:?",
-         "The program stopped with an exception of no known kind.", "Read the traceback."),
+         "The program stopped with an exception of no known kind.", "Read the traceback.", fallback=True),
 )  # fmt: skip

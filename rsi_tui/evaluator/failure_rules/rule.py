@@ -43,6 +43,8 @@ class Rule:
     """regular expression that must occur within eight lines as well"""
     outcome: Outcome | None = None
     """where the class alone would say something else about the trial"""
+    fallback: bool = False
+    """asked only where no other rule knows the line"""
 
 
 LESS_GPU = "Use a smaller micro-batch with more accumulation, activation checkpointing, or bf16."
