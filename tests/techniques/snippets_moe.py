@@ -64,8 +64,8 @@ class Mixture(nn.Module):
 
 def run():
     torch.manual_seed(6)
-    layer = Mixture(8, 12, 7, 2)
-    x = torch.randn(3, 5, 8, requires_grad=True)
+    layer = Mixture({width}, 12, 7, 2)
+    x = torch.randn(3, 5, {width}, requires_grad=True)
     out = layer(x)
     (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
     return [out, x.grad, *(p.grad for p in layer.parameters())]
@@ -82,10 +82,10 @@ top = top / top.sum(-1, keepdim=True)
 """
 
 
-def mixture(body: str, expert: str = "Gated", definition: str = GATED, route: str = ROUTE) -> str:
-    text = (route.strip() + "\n" + body.strip()).split("\n")
+def mixture(body: str, expert: str = "Gated", definition: str = GATED, width: int = 8) -> str:
+    text = (ROUTE.strip() + "\n" + body.strip()).split("\n")
     lines = "\n".join(" " * 8 + line if line else "" for line in text)
-    return HEAD + definition + _LAYER.replace("{expert}", expert).replace("{body}", lines)
+    return HEAD + definition + _LAYER.replace("{expert}", expert).replace("{width}", str(width)).replace("{body}", lines)
 
 
 PLAIN_LOOP = """
@@ -131,6 +131,7 @@ return results.view(x.shape)
 """,
         "Plain",
         PLAIN,
+        width=10,
     ),
     "guarded_mask_of_tokens": mixture(
         """
@@ -164,7 +165,8 @@ return out
         "Stacked",
         STACKED,
     ),
-    "nonzero_and_index_select": mixture("""
+    "nonzero_and_index_select": mixture(
+        """
 mixed = flat.new_zeros(flat.size(0), d)
 for i, net in enumerate(self.pool):
     found = torch.nonzero(picked == i)
@@ -173,7 +175,9 @@ for i, net in enumerate(self.pool):
         seen = torch.index_select(flat, 0, row)
         mixed = mixed.index_add(0, row, net(seen) * top[row, place].unsqueeze(-1))
 return mixed.view(b, t, d)
-"""),
+""",
+        width=7,
+    ),
     "one_choice": mixture("""
 force, where_to = share.max(dim=-1)
 out = torch.zeros_like(flat)

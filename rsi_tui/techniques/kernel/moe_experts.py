@@ -14,7 +14,7 @@ from rsi_tui.contract.model import Layer
 from rsi_tui.techniques.base import Effect, Situation
 from rsi_tui.techniques.codemod import Codemod, faster
 from rsi_tui.techniques.idioms.experts import ExpertLoop, comprehended, expert_loops
-from rsi_tui.techniques.idioms.program import Program, SourceFile
+from rsi_tui.techniques.idioms.program import FUNCTIONAL, Program, SourceFile
 from rsi_tui.techniques.idioms.row_modules import grouped_forward, watched
 from rsi_tui.techniques.idioms.tree import Edits
 
@@ -105,14 +105,22 @@ class _GroupedLinear({torch}.autograd.Function):
 '''
 _GROUPED_MAIN = '''\
 def _grouped_linear(rows, counts, layers):
-    parameters = [layer.weight for layer in layers]
-    has_bias = layers[0].bias is not None
-    if has_bias:
-        parameters += [layer.bias for layer in layers]
-    if {torch}.is_autocast_enabled(rows.device.type):
+    """Linear layers of one shape, each on its own `counts` rows; their weights are joined where that pays."""
+    weights = [layer.weight for layer in layers]
+    biases = [layer.bias for layer in layers] if layers[0].bias is not None else []
+    lower = {torch}.is_autocast_enabled(rows.device.type)
+    plain = rows.device.type == "cpu" and rows.dtype == weights[0].dtype == {torch}.float32 and not lower
+    # the library's grouped product wants rows of 16 bytes
+    if hasattr({F}, "grouped_mm") and plain and all(size % 4 == 0 for size in weights[0].shape):
+        lengths = {torch}.tensor(counts)
+        joined = {torch}.stack(weights).transpose(1, 2)
+        out = {F}.grouped_mm(rows.contiguous(), joined, offs=lengths.cumsum(0, dtype={torch}.int32))
+        return out + {torch}.stack(biases).repeat_interleave(lengths, 0) if biases else out
+    parameters = weights + biases
+    if lower:
         dtype = {torch}.get_autocast_dtype(rows.device.type)
         rows, parameters = rows.to(dtype), [p.to(dtype) for p in parameters]
-    return _GroupedLinear.apply(rows, counts, has_bias, *parameters)
+    return _GroupedLinear.apply(rows, counts, bool(biases), *parameters)
 '''
 
 
@@ -124,7 +132,7 @@ class _Experts(Codemod):
     def edit(self, file: SourceFile, program: Program, situation: Situation, edits: Edits) -> None:
         if "_sorted_experts(" in file.text:
             return
-        torch = file.spell("torch", edits)
+        torch, functional = file.spell("torch", edits), file.spell(FUNCTIONAL, edits)
         added: set[str] = set()
         for loop in expert_loops(file):
             if any(edits.touched(s) for s in (loop.statement, *loop.dead)):
@@ -136,7 +144,7 @@ class _Experts(Codemod):
             for text in (*definitions, _ROWS, _ROUTE):
                 if text not in added:
                     added.add(text)
-                    edits.helper(text.replace("{torch}", torch))
+                    edits.helper(text.replace("{torch}", torch).replace("{F}", functional))
             _replace(loop, name, file, edits)
 
     @abstractmethod
@@ -183,8 +191,8 @@ class BatchedExperts(_Experts):
     title = "All experts' products in one function"
     summary = (
         "Sorts tokens by expert, and runs experts that are alike layer by layer over all rows: activations once for all "
-        "of them, and the products on contiguous slices inside one autograd function each, forward and backward, which "
-        "takes the experts' own weights. Thousands of calls through modules and autograd go away."
+        "of them, and the products on contiguous slices by one grouped product over the experts' joined weights, or "
+        "inside one autograd function where there is none. Thousands of calls through modules and autograd go away."
     )
     applies_when = (
         "a loop over experts finds each one's tokens by a mask, and all experts are of one class made of linear layers "
