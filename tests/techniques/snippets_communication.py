@@ -200,6 +200,9 @@ SYNC_ONCE_LEFT = {
     "a_divisor_that_is_not_known": INLINE.replace("world = dist.get_world_size()", "world = int(os.environ['PEERS'])"),
     "maximum": INLINE.replace("ReduceOp.SUM", "ReduceOp.MAX"),
     "step_in_the_loop": INLINE.replace("            total += loss.item()\n", "            total += loss.item()\n            opt.step()\n"),
+    "updated_by_what_is_not_seen": INLINE.replace("        opt.step()\n", "        schedule.step()\n").replace(
+        "            total += loss.item()\n", "            total += loss.item()\n            elsewhere.update(opt)\n"
+    ),
     "flushed_after_the_loop": IN_A_BRANCH.replace("    return weights", "    opt.step()\n    return weights"),
 }
 TWICE = INLINE.replace("            loss.backward()\n", "            loss.backward(retain_graph=True)\n            loss.backward()\n")

@@ -24,6 +24,7 @@ from rsi_tui.techniques.idioms.collectives import (
     steps,
     top_name,
     touches_gradients,
+    updates_after,
     updates_alone,
 )
 from rsi_tui.techniques.idioms.flow import Block
@@ -38,7 +39,7 @@ OVERLAP = "_OverlappedReduction"
 
 _BUCKETS = '''\
 def _reduce_in_buckets(parameters, average=True, wire=None, limit=25 * 2**20):
-    """Sums or averages gradients over all processes: one all-reduce for each flat bucket, all of them under way at once."""
+    """Sums or averages gradients over all processes: an all-reduce for each flat bucket, all under way at once."""
     buckets, size, kind = [], 0, None
     for grad in [p.grad for p in parameters if p.grad is not None]:
         if kind != (grad.dtype, grad.device) or size + grad.nbytes > limit:
@@ -173,13 +174,15 @@ def _move(site: Site, program: Program, edits: Edits) -> None:
             edits.before(first, text)
         return
     around = parent(site.owner, site.block)
-    if around is None or not isinstance(around[0], cst.For) or around[0].orelse is not None:
+    if around is None:
         return
     loop, outer, at = around
-    if leaves_early(loop) or _rebinds(site, [s for s in statements if s is not site.statement]) or _rebinds(site, [loop.target]):
+    if not isinstance(loop, cst.For) or loop.orelse is not None or leaves_early(loop):
+        return
+    if _rebinds(site, [loop.target, *(s for s in statements if s is not site.statement)]):
         return
     # the update must follow the loop, or this is not the loop over micro-batches
-    if any(touches_gradients(file, program, s) for s in others) or not any(steps(s) for s in outer.statements[at + 1 :]):
+    if any(touches_gradients(file, program, s) for s in others) or not updates_after(site.owner, program, outer, at):
         return
     edits.remove(site.statement)
     edits.after(loop, text)
@@ -189,9 +192,9 @@ def _rebinds(site: Site, between: Sequence[cst.CSTNode]) -> bool:
     """Whether statements give another value to a name that the averaging reads."""
     mine = flow.names(site.statement)
     needed = {n for n in mine.read if not mine.bound[n] or free_reads(site.statement, n)}
-    return any(
-        flow.names(s).bound[n] or (isinstance(s, cst.BaseExpression) and flow.names(s).read[n]) for s in between for n in needed
-    )
+    # a bare expression among them is the target of a loop
+    given = [flow.names(s).read if isinstance(s, cst.BaseExpression) else flow.names(s).bound for s in between]
+    return any(names[n] for names in given for n in needed)
 
 
 class BucketedAllReduce(Codemod):
@@ -310,7 +313,8 @@ def _start(site: Site, program: Program) -> tuple[cst.BaseStatement, str] | None
 
 def _backward_before(site: Site, program: Program) -> tuple[Block, int, str] | None:
     """Where the backward pass ahead of a reduction stands, with the branches that lead from there to it."""
-    block, index, tests = site.block, site.index, []
+    block, index = site.block, site.index
+    tests: list[cst.BaseExpression] = []
     while True:
         for at in range(index - 1, -1, -1):
             statement = block.statements[at]

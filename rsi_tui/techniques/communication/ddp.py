@@ -19,6 +19,7 @@ from rsi_tui.techniques.idioms.collectives import (
     parent,
     steps,
     touches_gradients,
+    updates_after,
     updates_alone,
 )
 from rsi_tui.techniques.idioms.flow import Block
@@ -217,7 +218,7 @@ def _skip(file: SourceFile, program: Program, owner: Owner, block: Block, models
     last = _condition(owner, program, block, runs[0])
     if not last:
         last = last_turn(loop)
-        followed = any(steps(s) for s in outer.statements[at + 1 :])
+        followed = updates_after(owner, program, outer, at)
         others = [s for i, s in enumerate(block.statements) if i != runs[0]]
         if not followed or leaves_early(loop) or any(touches_gradients(file, program, s) for s in others):
             return

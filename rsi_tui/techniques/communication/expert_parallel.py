@@ -120,11 +120,8 @@ def _gather_experts(model, optimizer):
         if p.expert_owner:
             weight, state = found[p.expert_owner][n]
             p.detach().copy_(weight)
-            old = optimizer.state.get(p, {})
-            optimizer.state[p] = {
-                k: v.to(old[k].device if k in old else "cpu" if v.dim() == 0 else p.device) if {torch}.is_tensor(v) else v
-                for k, v in state.items()
-            }
+            # counters stay where they came from, moments go where the weights are
+            optimizer.state[p] = {k: v.to(p.device) if {torch}.is_tensor(v) and v.dim() else v for k, v in state.items()}
     # in the order in which an optimizer that had all of them would have met them
     order = [p for group in optimizer.param_groups for p in group["params"] if p in optimizer.state]
     state = [(p, optimizer.state[p]) for p in order]

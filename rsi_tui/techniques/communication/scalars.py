@@ -21,13 +21,15 @@ from rsi_tui.techniques.idioms.world import owners
 
 _TOGETHER = '''\
 def _all_reduce_together(tensors, op={dist}.ReduceOp.SUM):
-    """Reduces several small tensors over all processes, in one collective for each dtype and device."""
-    groups = {}
+    """Reduces several small tensors over all processes: one collective for each dtype and device, all under way at once."""
+    groups, sent = {}, []
     for tensor in tensors:
         groups.setdefault((tensor.dtype, tensor.device), []).append(tensor.detach())
     for group in groups.values():
         flat = {torch}.cat([t.reshape(-1) for t in group])
-        {dist}.all_reduce(flat, op=op)
+        sent.append((group, flat, {dist}.all_reduce(flat, op=op, async_op=True)))
+    for group, flat, work in sent:
+        work.wait()
         for tensor, part in zip(group, flat.split([t.numel() for t in group])):
             tensor.copy_(part.view_as(tensor))
 '''

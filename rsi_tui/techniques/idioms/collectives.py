@@ -14,6 +14,7 @@ import libcst as cst
 
 from rsi_tui.techniques.idioms import flow
 from rsi_tui.techniques.idioms.flow import Block
+from rsi_tui.techniques.idioms.modules import module_names
 from rsi_tui.techniques.idioms.program import FunctionView, Program, SourceFile
 from rsi_tui.techniques.idioms.tree import Edits, bare, children, code, keyword, operand, walk
 from rsi_tui.techniques.idioms.world import Owner, is_world_size, owners
@@ -485,6 +486,17 @@ def steps(node: cst.CSTNode) -> set[str]:
     }
 
 
+def updates_after(owner: Owner, program: Program, block: Block, at: int) -> bool:
+    """Whether the update, by something that the scope also clears the gradients of, stands behind a statement."""
+    made = set().union(*(steps(s) for s in block.statements[at + 1 :]))
+    cleared = {
+        code(n.func.value)
+        for n in walk(owner.node)
+        if isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute) and n.func.attr.value == "zero_grad"
+    }
+    return bool(made & cleared) or bool(made and cleared & module_names(owner.file, program))
+
+
 def updates_alone(owner: Owner, branch: cst.If) -> bool:
     """Whether a branch makes and clears an update, and nothing else of the scope steps the same optimizer."""
     clears = any(isinstance(n, cst.Attribute) and n.attr.value == "zero_grad" for n in walk(branch))
@@ -542,5 +554,5 @@ def _binds(comp: cst.CompFor, name: str) -> bool:
 __all__ = [
     "DIST", "FunctionView", "Reduction", "Site", "called_function", "free_reads", "has_backward", "last_turn",
     "leaves_early", "parent", "reduce_op", "reduced_tensor", "reductions", "sites", "steps", "top_name",
-    "touches_gradients", "updates_alone",
+    "touches_gradients", "updates_after", "updates_alone",
 ]  # fmt: skip

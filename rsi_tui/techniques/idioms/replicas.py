@@ -150,9 +150,9 @@ def _knows_calls(program: Program, site: Site, model: str) -> bool:
             return False
         if not isinstance(node, cst.Call):
             continue
-        if code(node.func) == model or any(code(a.value) == model for a in node.args):
-            if node not in trained and not _only_reads_state(site.owner, node, program, model):
-                return False
+        uses = code(node.func) == model or any(code(a.value) == model for a in node.args)
+        if uses and node not in trained and not _only_reads_state(site.owner, node, program, model):
+            return False
     return True
 
 

@@ -186,6 +186,17 @@ class _Apply(cst.CSTTransformer):
     def __init__(self, edits: Edits) -> None:
         super().__init__()
         self._edits = edits
+        above = {child: node for node in walk(edits.module) for child in children(node)}
+        self._way: set[cst.CSTNode] = set()
+        """nodes that are edited or hold one that is; nothing else is visited, which is most of a file"""
+        for edited in (*edits._replaced, *edits._removed, *edits._before, *edits._after, *edits._lead):
+            node: cst.CSTNode | None = edited
+            while node is not None and node not in self._way:
+                self._way.add(node)
+                node = above.get(node)
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return node in self._way
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override]
         edits = self._edits
