@@ -39,8 +39,9 @@ _GENERIC = ("programming", "config-assert", "in-settings", "in-checkpoint", "in-
 """rules that know no more than that a program raised: what is said in the same breath tells more"""
 _BREATH = 80
 """lines within which one exception is raised because of another"""
-_WENT_ON = 5
-"""losses printed after a line that names no error: the run was not stopped by what it says"""
+_WENT_ON, _WENT_FAR = 5, 20
+"""losses printed after a line: of one that names no error, or in a run that ends well, the first; else the second
+say that the run was not stopped by it"""
 _FILE_LINE = re.compile(r'^\s*File "[^"]+", line \d+')
 _B = r"([\d.]+ ?[KMGTPE]?i?B|\d+ bytes)"
 
@@ -300,14 +301,23 @@ def _told_better(number: int, hits: Sequence[Hit]) -> bool:
     )
 
 
-def _weight(hit: Hit, losses: Sequence[int]) -> float:
+def _weight(hit: Hit, losses: Sequence[int], well: bool) -> float:
+    """How little a hit tells: its tier, and more where the run went on after it."""
+    after = len(losses) - bisect_right(losses, hit.line.number)
+    if after >= _WENT_ON and well:
+        return _PASSED
+    weight = _weight_of_line(hit)
+    if after >= _WENT_ON and weight in (2.5, _HINT):
+        return _PASSED
+    return max(weight, _HINT) if after >= _WENT_FAR else weight
+
+
+def _weight_of_line(hit: Hit) -> float:
     """The tier; more for warnings, and for what a program or its script also says when all is well."""
     warned = (hit.tier == 3 and hit.rule.tier < 3) or (hit.tier in (1, 2) and _is_ignored(hit))
-    aside = warned or (hit.tier in (1, 2) and _SHELL.search(without_prefix(hit.line.text)) is not None)
+    aside = warned or hit.rule.aside or (hit.tier in (1, 2) and _SHELL.search(without_prefix(hit.line.text)) is not None)
     if not aside and (hit.tier not in (1, 2) or _names_an_error(hit)):
         return hit.tier + (0.4 if hit.tier in (1, 2) and _is_source(hit) else 0)
-    if len(losses) - bisect_right(losses, hit.line.number) >= _WENT_ON:
-        return _PASSED
     return _HINT if aside else 2.5
 
 
@@ -319,13 +329,13 @@ def _ends_well(reading: Reading) -> bool:
 
 def explain(reading: Reading) -> Explanation:
     """The root cause in what was found in one log; class `unknown` when nothing tells."""
-    losses = [line.number for _, line in reading.losses]
+    losses, well = [line.number for _, line in reading.losses], _ends_well(reading)
     weighed = [
-        (_weight(hit, losses) + (0.1 if _told_better(number, reading.hits) else 0), number)
+        (_weight(hit, losses, well) + (0.1 if _told_better(number, reading.hits) else 0), number)
         for number, hit in enumerate(reading.hits)
     ]
     weight, at = min(weighed, default=(_PASSED, 0))
-    if weight >= _PASSED or ((2.5 <= weight < 3 or weight >= _HINT) and _ends_well(reading)):
+    if weight >= _PASSED or ((2.5 <= weight < 3 or weight >= _HINT) and well):
         return _from_losses(reading) or _unexplained(reading)
     winner = reading.hits[at]
     rule = winner.rule

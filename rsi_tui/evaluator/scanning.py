@@ -244,7 +244,7 @@ class Scanner:
             if one.rule.fallback and best is not None and not self._rules[best[1]].rule.fallback:
                 break
             tier = max(one.rule.tier, 3) if warned else one.rule.tier
-            if best is not None and tier >= best[0]:
+            if (best is not None and tier >= best[0]) or (warned and one.rule.aside):
                 continue
             match = next((found for form in readings if (found := one.pattern.search(form))), None)
             if match and (one.near is None or self._near(index, one.near)):

@@ -196,6 +196,13 @@ OUTPUTS: list[tuple[str, str, str, dict[str, float | str]]] = [
     ("nccl-setup", "collective_setup", "h7:91:95 [2] misc/ibvwrap.cc:262 NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory", {"local_rank": 2}),
     ("loss-scale", "nan_or_divergence", "RuntimeError: \n   grad_scale is too small, exiting: 3.1e-26", {}),
     ("device-access", "device_fault", "RuntimeError: CUDA error: peer mapping resources exhausted", {}),
+    ("record-checkpoint", "checkpoint_error", "trainer: cannot resume: checkpoint 12 was written by 64 ranks, this run has 32", {}),
+    ("record-compiler", "compile_failure", "level=fatal msg=\"step aborted\" err=\"kernel cache: linker failed\"", {}),
+    ("record-loss", "nan_or_divergence", "[guard] aborting: 30 updates ended as NaN", {}),
+    ("record-network", "collective_setup", "agent 2: could not reach its peers, giving up", {}),
+    ("record-data", "data_error", "level=error msg=\"reader 3 failed\" err=\"s3://b/c4/part-31.parquet: unexpected EOF\"", {}),
+    ("record-setting", "bad_config", "fatal: job.yaml asks for the quota of a partition that is closed", {}),
+    ("record-version", "missing_dependency", "E: Unable to locate package libzeta-dev", {}),
     ("io-error", "data_error", "OSError: [Errno 116] Stale file handle: '/nfs/c4/07.arrow'", {"errno": 116}),
 ]  # fmt: skip
 
@@ -260,6 +267,33 @@ MIXED: list[tuple[str, str, str]] = [
         "\n".join(f" iteration {i}/ 900 | loss scale: 1.0 | grad norm: nan | TFLOPs: 71.{i} |" for i in range(4)),
     ),
     (
+        "what is raised while something is taken down comes after what failed",
+        "missing_dependency",
+        "Exception: Installed CUDA version 11.0 does not match the version torch was compiled with 12.4\n"
+        "Exception ignored in: <function Fused.__del__ at 0x7f>\nTraceback (most recent call last):\n  File \"f.py\", line 3, in __del__\nAttributeError: no handle",
+    ),
+    (
+        "a generic exception that a telling one was raised from",
+        "checkpoint_error",
+        "Traceback (most recent call last):\n  File \"s.py\", line 8, in read\nKeyError: 'shape'\n\nThe above exception was the direct cause of the following exception:\n\n"
+        "Traceback (most recent call last):\n  File \"s.py\", line 9, in read\ncorp.CheckpointingException: no such key in the metadata",
+    ),
+    (
+        "a record of a failure comes after a symptom",
+        "host_oom_killed",
+        "ERROR: could not upload the last sample images\nrun.sh: line 2: 77 Killed                  python t.py",
+    ),
+    (
+        "an exception that the run survived for long",
+        "host_oom_killed",
+        "ValueError: the dataset has no images\n" + "\n".join(f"step {i} loss {9 - i / 9:.2f}" for i in range(40)) + "\nrun.sh: line 2: 77 Killed                  python t.py",
+    ),
+    (
+        "a source line that a traceback shows is not what was raised",
+        "checkpoint_error",
+        "  File \"c.py\", line 5, in load\n    raise FileNotFoundError(f'{name} is not there')\nFileNotFoundError: runs/best.pth is not there",
+    ),
+    (
         "an exception whose name does not end in Error is no hang",
         "unknown",
         "step 4 of epoch 1\nTraceback (most recent call last):\n  File \"t.py\", line 3, in run\ncorp.train.errors.StageBroken: stage 4 refused the batch",
@@ -283,5 +317,10 @@ HEALTHY: list[str] = [
     "checkpoint on preemption: enabled",
     "volatile uncorrectable ECC errors: 0",
     "NaN or Inf check passed",
+    "ta1:22:31 [0] NCCL INFO NET/Plugin: Failed to find ncclCollNetPlugin symbol.",
+    "ERROR: ld.so: object 'libtcmalloc.so.4' from LD_PRELOAD cannot be preloaded: ignored.",
+    "Retrying (Retry(total=4)) after connection broken by 'ReadTimeoutError': /api/models",
+    "Namespace(on_nan='abort', checkpoint=None, max_failed_records=10)",
+    "Failed batches: 0, dropped records: 0",
 ]
 """what a run also says when all is well"""

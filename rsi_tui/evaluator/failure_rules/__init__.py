@@ -22,11 +22,11 @@ from rsi_tui.evaluator.failure_rules.memory import MEMORY
 from rsi_tui.evaluator.failure_rules.numerics import NUMBERS
 from rsi_tui.evaluator.failure_rules.program import CODE, OWN
 from rsi_tui.evaluator.failure_rules.rule import CAUSES, OUTCOMES, Rule
-from rsi_tui.evaluator.failure_rules.told import TOLD
+from rsi_tui.evaluator.failure_rules.told import RECORDED, TOLD
 
 __all__ = ["CAUSES", "OUTCOMES", "RULES", "TIERS", "Rule"]
 
-RULES: tuple[Rule, ...] = (*MEMORY, *MACHINE, *COLLECTIVE, *NUMBERS, *CODE, *TOLD, *OWN, *CONSEQUENCES)
+RULES: tuple[Rule, ...] = (*MEMORY, *MACHINE, *COLLECTIVE, *NUMBERS, *CODE, *TOLD, *OWN, *CONSEQUENCES, *RECORDED)
 """all rules, in the order in which one line is read"""
 
 TIERS = ("physical cause", "exact exception", "general exception", "symptom", "consequence")

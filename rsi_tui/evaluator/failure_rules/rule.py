@@ -43,6 +43,8 @@ class Rule:
     """regular expression that must occur within eight lines as well"""
     outcome: Outcome | None = None
     """where the class alone would say something else about the trial"""
+    aside: bool = False
+    """weighs less than any symptom: programs also say so and go on"""
     fallback: bool = False
     """asked only where no other rule knows the line"""
 
