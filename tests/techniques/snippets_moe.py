@@ -227,6 +227,8 @@ LOOPS_LEFT = {
     "another_expert": _BASE.replace("member(flat[row])", "self.pool[0](flat[row])"),
     "part_of_the_mask": _BASE.replace("hot[n]", "hot[n, :1]"),
     "axes_in_another_order": _BASE.replace("permute(2, 1, 0)", "permute(2, 0, 1)"),
+    "choices_overwritten": _BASE.replace("        total = torch", "        if d > 3:\n            picked[0] = -1\n        total = torch"),
+    "mask_overwritten": _BASE.replace("        # all of them", "        hot[:, :, 3:].fill_(0)\n        # all of them"),
     "rows_changed_on_the_way": _BASE.replace("member(flat[row])", "member(flat[row].detach())"),
 }
 

@@ -15,6 +15,7 @@ import libcst as cst
 
 from rsi_tui.techniques.idioms import flow
 from rsi_tui.techniques.idioms.flow import Block
+from rsi_tui.techniques.idioms.inplace import changed_in_place
 from rsi_tui.techniques.idioms.ops import CASTS, Op, Reader, integer, number
 from rsi_tui.techniques.idioms.program import FunctionView, SourceFile
 from rsi_tui.techniques.idioms.tree import bare, code, keyword, operand, same
@@ -378,7 +379,7 @@ class _Body:
         """Axes of a one-hot mask of the choices that was made ahead of a statement."""
         if isinstance(node, cst.Name):
             found = self.block.definition(node.value, at)
-            if found is None:
+            if found is None or changed_in_place(self.block.statements[found.index + 1 : at], node.value):
                 return None
             self.prepared.add(node.value)
             return self._one_hot(found.value, found.index)
@@ -419,6 +420,9 @@ class _Body:
         if isinstance(node, cst.Name):
             for i in range(at - 1, -1, -1):
                 statement = self.block.statements[i]
+                if changed_in_place([statement], node.value):
+                    # choices that were overwritten, as where tokens are dropped
+                    return None
                 if flow.names(statement).bound[node.value]:
                     return self._selected(statement, node.value, i)
             return None

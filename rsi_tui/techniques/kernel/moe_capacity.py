@@ -8,6 +8,7 @@ from rsi_tui.contract.model import Layer
 from rsi_tui.techniques.base import Effect, Situation
 from rsi_tui.techniques.codemod import Codemod, faster
 from rsi_tui.techniques.idioms.einsum import Einsum, einsum
+from rsi_tui.techniques.idioms.inplace import changed_in_place
 from rsi_tui.techniques.idioms.ops import CASTS, Place, Reader, given
 from rsi_tui.techniques.idioms.program import Program, SourceFile
 from rsi_tui.techniques.idioms.tree import Edits, bare, walk
@@ -107,7 +108,9 @@ def is_mask(reader: Reader, node: cst.BaseExpression, place: Place, depth: int =
         return False
     if isinstance(node, cst.Name):
         found = given(place, node)
-        return found is not None and is_mask(reader, found.value, Place(place.block, found.index), depth + 1)
+        if found is None or changed_in_place(place.block.statements[found.index + 1 : place.index], node.value):
+            return False
+        return is_mask(reader, found.value, Place(place.block, found.index), depth + 1)
     if isinstance(node, cst.Subscript):
         return is_mask(reader, node.value, place, depth + 1)
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.BitAnd):

@@ -10,6 +10,7 @@ from rsi_tui.contract.model import Layer
 from rsi_tui.techniques.base import Effect, Situation
 from rsi_tui.techniques.codemod import Codemod, faster
 from rsi_tui.techniques.idioms import flow
+from rsi_tui.techniques.idioms.inplace import changed_in_place
 from rsi_tui.techniques.idioms.ops import Place, Reader, given, integer
 from rsi_tui.techniques.idioms.program import FUNCTIONAL, FunctionView, Program, SourceFile
 from rsi_tui.techniques.idioms.tree import Edits, bare, walk
@@ -111,7 +112,9 @@ def _count(reader: Reader, function: FunctionView, place: Place, node: cst.Call)
             made = place.block.statements[found.index]
             if flow.value_reads(place.block, function.node, inner.value, found.index, [node, made]):
                 return None
-            if place.block.rebound(set(flow.names(found.value).read), found.index, place.index - 1):
+            between = place.block.statements[found.index + 1 : place.index]
+            used = set(flow.names(found.value).read)
+            if place.block.rebound(used, found.index, place.index - 1) or any(changed_in_place(between, n) for n in used):
                 return None
             inner = found.value
             continue

@@ -119,7 +119,10 @@ class FusedRmsNorm(_Norm):
         "its hand-written gradient makes half of the passes over memory that those of the single operators make."
     )
     applies_when = "x / sqrt(mean(x^2) + eps) over the last dimension is written out, with or without a weight behind it"
-    risk = "Sums in another order in the gradient, about 1e-7 relative in fp32; no second derivatives."
+    risk = (
+        "Sums in another order, about 1e-7 relative in fp32; no second derivatives. A norm written in lower precision "
+        "rounds otherwise there."
+    )
     source = "Zhang and Sennrich 2019, arXiv:1910.07467"
     words = ("rsqrt", "sqrt", "** -0.5", "**-0.5")
 
@@ -135,6 +138,9 @@ class FusedLayerNorm(_Norm):
         "mean, variance, division, weight and bias make some ten, each with a tensor kept for its gradient."
     )
     applies_when = "(x - mean) / sqrt(variance + eps) over the last dimension is written out, with the biased variance"
-    risk = "Mean and variance in another order of additions, about 1e-7 relative in fp32."
+    risk = (
+        "Mean and variance in another order of additions, about 1e-7 relative in fp32. A norm written in lower precision "
+        "rounds otherwise there."
+    )
     source = "Ba, Kiros and Hinton 2016, arXiv:1607.06450; torch.nn.functional.layer_norm"
     words = ("rsqrt", "sqrt", "** -0.5", "**-0.5", "**0.5", "** 0.5")
