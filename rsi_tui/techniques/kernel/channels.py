@@ -12,7 +12,8 @@ from rsi_tui.techniques.idioms.program import Program, SourceFile
 from rsi_tui.techniques.idioms.training import owners, trained_modules
 from rsi_tui.techniques.idioms.tree import Edits, walk
 
-SAVED_OF_CONVOLUTIONS = 0.15
+SAVED_OF_CONVOLUTIONS = 0.08
+"""three 3x3 convolutions of 32 and 64 channels, forward and backward, one core: 54 ms before, 51 ms after"""
 _LAYOUT_BOUND = {"view", "view_as", "as_strided", "stride", "is_contiguous", "data_ptr"}
 """what reads or needs the order of values in memory"""
 

@@ -14,8 +14,8 @@ from rsi_tui.techniques.kernel.autocast import MATMUL_OPERATORS
 
 SAVED_BY_TF32 = 0.5
 """of fp32 matrix products on a GPU with tensor cores; from NVIDIA's and PyTorch's documentation, not measured here"""
-SAVED_BY_NO_ANOMALY = 0.4
-"""of a step with small tensors; each operator's stack is recorded and each gradient searched for NaN"""
+SAVED_BY_NO_ANOMALY = 0.25
+"""of a step of four small layers on one core: 66 ms with it, 50 ms without"""
 
 
 class Tf32(Codemod):

@@ -14,7 +14,7 @@ from rsi_tui.techniques.idioms.program import Program, SourceFile
 from rsi_tui.techniques.idioms.training import own, training_loops
 from rsi_tui.techniques.idioms.tree import Edits
 
-SECONDS_PER_COLLECTION = 0.06
+SECONDS_PER_COLLECTION = 0.1
 """one gc.collect() of a process that has imported torch, one core"""
 SECONDS_PER_EMPTYING = 0.01
 """one torch.cuda.empty_cache() and the requests to the driver after it; an estimate, not measured"""
