@@ -1,9 +1,9 @@
 """Runs programs in two processes that are joined by gloo over loopback, each program once in both.
 
-    python two_processes.py RANK WORLD RENDEZVOUS PROGRAMS.json RESULTS.pt
+    python two_processes.py RANK WORLD RENDEZVOUS RESULTS.pt < programs.json
 
-A program is a text that defines run() -> list of tensors, or a list of (module name, text) of which the
-last one does. What comes back for each is (tensors, number of all_reduce calls), or the text of an error.
+A program is a text that defines run() -> list of tensors. What comes back for each is (tensors, number of
+all_reduce calls), or the text of an error.
 """
 
 from __future__ import annotations
@@ -55,23 +55,33 @@ def results(rank: int, world: int, rendezvous: str, programs: dict[str, str]) ->
     return found
 
 
-def in_two(programs: dict[str, str], folder: Path) -> list[dict[str, Any]]:
-    """The results of both processes."""
-    import torch
+class Pair:
+    """Two processes that load torch while the caller prepares programs for them."""
 
-    listed = folder / "programs.json"
-    listed.write_text(json.dumps(programs), encoding="utf-8")
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(WORLD)}
-    running = [
-        subprocess.Popen(
-            [sys.executable, __file__, str(rank), str(WORLD), str(folder / "meet"), str(listed), str(folder / f"{rank}.pt")],
-            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in range(WORLD)
-    ]
-    codes = [process.wait(timeout=120) for process in running]
-    assert codes == [0] * WORLD
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(WORLD)]
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(WORLD)}
+        self._running = [
+            subprocess.Popen(
+                [sys.executable, __file__, str(rank), str(WORLD), str(folder / "meet"), str(folder / f"{rank}.pt")],
+                env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdin=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(WORLD)
+        ]
+
+    def run(self, programs: dict[str, str]) -> list[dict[str, Any]]:
+        """The results of both processes, which end then."""
+        import torch
+
+        for process in self._running:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(programs))
+            process.stdin.close()
+        codes = [process.wait(timeout=200) for process in self._running]
+        assert codes == [0] * WORLD
+        return [torch.load(self._folder / f"{rank}.pt", weights_only=True) for rank in range(WORLD)]
 
 
 def in_one(programs: dict[str, str], folder: Path) -> dict[str, Any]:
@@ -82,8 +92,8 @@ def in_one(programs: dict[str, str], folder: Path) -> dict[str, Any]:
 def main() -> None:
     import torch
 
-    rank, world, rendezvous, listed, out = sys.argv[1:]
-    programs = json.loads(Path(listed).read_text(encoding="utf-8"))
+    rank, world, rendezvous, out = sys.argv[1:]
+    programs = json.loads(sys.stdin.read())
     torch.save(results(int(rank), int(world), rendezvous, programs), out)
 
 
@@ -91,4 +101,4 @@ if __name__ == "__main__":
     main()
 
 
-__all__ = ["WORLD", "execute", "in_one", "in_two", "results"]
+__all__ = ["WORLD", "Pair", "execute", "in_one", "results"]
