@@ -67,9 +67,15 @@ def test_the_statements_of_a_norm_go_with_it() -> None:
     assert "return _layer_norm(v, self.gain, self.shift, self.eps)" in applied("fused-layer-norm", s.LAYER["in_steps"])
 
 
-@pytest.mark.parametrize("technique", ["fused-rms-norm", "fused-layer-norm", "fused-gate-up"])
+@pytest.mark.parametrize("technique", ["fused-rms-norm", "fused-layer-norm"])
 def test_a_profile_that_has_the_operators_gains_more(technique: str) -> None:
     busy = profile({"aten::pow": 0.1, "aten::mean": 0.1, "aten::rsqrt": 0.05, "aten::mm": 0.3})
     idle = profile({"aten::_softmax": 0.6})
     effects = [get(technique).predict(situation({}, profile=p)) for p in (busy, idle)]
     assert effects[0].time < effects[1].time <= 0
+
+
+def test_joining_weights_is_said_to_cost_on_a_cpu_and_to_save_on_a_gpu() -> None:
+    gate = get("fused-gate-up")
+    slower, saved = (gate.predict(situation({}, profile=profile({"aten::mm": 0.5}, device=d))) for d in ("cpu", "cuda"))
+    assert saved.time < 0 < slower.time
