@@ -18,6 +18,7 @@ from rsi_tui.contract.scope import in_scope
 
 _CPU_VARIABLES = {
     "OMP_WAIT_POLICY": "whether idle threads spin or sleep",
+    "MALLOC_MMAP_MAX_": "how many large pieces glibc maps, and unmaps when they are freed",
     "MALLOC_TRIM_THRESHOLD_": "when glibc hands freed memory back, to be faulted in again",
     "THP_MEM_ALLOC_ENABLE": "huge pages for tensors of torch on the CPU",
 }
