@@ -148,14 +148,14 @@ def get(technique_id: str, contract: Contract | None = None) -> Technique:
     if technique_id in known:
         return known[technique_id]
     near = get_close_matches(technique_id, known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else "; `rsi search --kind knowledge` lists techniques."
+    hint = f"; did you mean {near[0]}?" if near else "; docs/techniques.md lists those there are."
     raise PatchError(f"there is no technique {technique_id}{hint}")
 
 
 def applicable(situation: Situation) -> list[tuple[Technique, Change, Effect]]:
     """Every technique that would change something here, with its change and predicted effect, in registry order.
 
-    A setting that a recipe with a name of its own would choose is left out.
+    A setting that a recipe with a name of its own would choose, alone or with others, is left out.
     """
     found: list[tuple[Technique, Change, Effect]] = []
     for technique in (*all_techniques(), *settings_of(situation.contract)):
@@ -163,7 +163,7 @@ def applicable(situation: Situation) -> list[tuple[Technique, Change, Effect]]:
         if change.empty:
             continue
         is_covered = technique.id.startswith("setting:") and any(
-            not other.sources and other.knobs == change.knobs for _, other, _ in found
+            not other.sources and change.knobs.items() <= other.knobs.items() for _, other, _ in found
         )
         if not is_covered:
             found.append((technique, change, technique.predict(situation)))

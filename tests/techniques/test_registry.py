@@ -203,3 +203,9 @@ def test_memory_of_a_micro_batch_is_that_of_what_a_step_makes() -> None:
     assert math.exp(larger.memory) == pytest.approx(1 + 350 / 700)
     smaller = get("smaller-micro-batch", here.contract).predict(here)
     assert math.exp(smaller.memory) == pytest.approx(1 - 175 / 700)
+
+
+def test_the_page_of_techniques_is_current() -> None:
+    from scripts.techniques import PAGE, page
+
+    assert PAGE.read_text() == page(), "run scripts/techniques.py"
