@@ -26,6 +26,7 @@ _PREFIX = re.compile(
     r"|>{1,3}|\d+:(?=\s)|E {3,}))+\s?"
 )
 _QUOTED = re.compile(r"[\"'`(>:|]\s*((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*)")
+_CAPITAL = re.compile(r"(?:^|(?<=[:.;\]] ))[A-Z](?=[a-z]+ )")
 _WARNED = re.compile(
     r"\b\w*Warning: |(?:^|[\s\]|\[:])(?:WARNING|WARN|INFO|DEBUG)\b(?!.{0,80}[Cc]aught signal)|^\[?[WI]\d{0,4} (?:\d\d:|\w+\.cpp)|^\S+ \S+: [WI] |\b[Rr]etrying\b|\b[Rr]etry (?:\d+/|in \d|after )|entering retry loop|[Ww]ill (?:be )?retr(?:y|ied)"
 )
@@ -77,6 +78,11 @@ def quoted(text: str) -> str | None:
     """The exception that a line reports in quotes (a launcher's record, a field of JSON), or None."""
     match = _QUOTED.search(text)
     return match[1] if match else None
+
+
+def uncapital(text: str) -> str:
+    """A line whose sentences begin with a small letter: what one program says after a colon another says first."""
+    return _CAPITAL.sub(lambda match: match[0].lower(), text)
 
 
 def is_warning(text: str) -> bool:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from rsi_tui.evaluator.failure_rules.gate import FIGURES, compiled, gate, words
-from rsi_tui.evaluator.log_lines import Hit, LogLine, Reading, is_warning, quoted, without_prefix
+from rsi_tui.evaluator.log_lines import Hit, LogLine, Reading, is_warning, quoted, uncapital, without_prefix
 from rsi_tui.evaluator.progress import plain
 
 CHUNK = 2**20
@@ -236,7 +236,7 @@ class Scanner:
                 return
             self._long_left -= len(wanted)
         bare = without_prefix(text)
-        readings = tuple(dict.fromkeys(form for form in (bare, text, quoted(text)) if form))
+        readings = tuple(dict.fromkeys(form for form in (bare, text, quoted(text), uncapital(bare)) if form))
         warned = is_warning(text)
         best: tuple[int, int, re.Match[str]] | None = None
         for number in sorted(wanted, key=lambda number: self._rules[number].rule.fallback):

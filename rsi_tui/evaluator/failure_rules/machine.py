@@ -40,7 +40,7 @@ MACHINE = (
          "The process was told to end from outside.", "Run again; if it was nohup'd over SSH, detach it from the terminal."),
     Rule("interrupted", "hang_or_timeout", 3, r"KeyboardInterrupt|Received (?P<death_signal>2) death signal|got signal: (?P<signal>2)\b|SIGINT\b",
          "Somebody interrupted the run, most often because it hung.", "See what each rank was doing (py-spy dump) before ending it."),
-    Rule("stalled", "hang_or_timeout", 2, r"\b[Nn]o progress (?:for|in|since)\b|[Ww]atchdog.{0,60}(?:not finished|stall|no (?:output|progress))|(?:has )?not (?:finished|progressed) (?:after|for|within|in) \d+ ?(?:s\b|sec|min|h\b)",
+    Rule("stalled", "hang_or_timeout", 2, r"\b[Nn]o progress (?:for|in|since)\b|^(?!.*\b(?:ranks?\b|PG ID|ProcessGroup)).*(?:\bstuck (?:for|since)\b|\bhang detected\b|\bstalled (?:for|since)\b)|(?<!ProcessGroupNCCL's )[Ww]atchdog.{0,60}(?:not finished|stall|no (?:output|progress))|(?:has )?not (?:finished|progressed) (?:after|for|within|in) \d+ ?(?:s\b|sec|min|h\b)",
          "A watchdog of the program saw no progress and ended it.", "See what each rank was doing (py-spy dump) while it waits."),
     Rule("gave-up", "hang_or_timeout", 3, r"^(?:[\w.]+\.)?(?:TimeoutError|TimeoutExpired)\b|[Tt]imeout \(\d+:\d+:\d+\)!|^(?!.*\b(?:[Bb]arrier|[Rr]ank \d+|[Cc]ollective|all_?reduce|all_?gather|broadcast)\b).*timed out after \d+ ?s|command timed out|DataLoader timed out|[Ss]tream sync\w* timeout|has timed out after [\d.]+ ?s",
          "Something was waited for in vain.", "See what each rank was doing (py-spy dump) while it waits."),
