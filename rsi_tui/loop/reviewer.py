@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rsi_tui.errors import PatchError
 from rsi_tui.journal.events import Reviewed, VerdictReached
 from rsi_tui.journal.facts import (
     CandidateFacts,
@@ -22,6 +23,8 @@ from rsi_tui.loop.context import Context
 from rsi_tui.loop.static_review import blind, review_diff
 from rsi_tui.minds.protocol import ReviewBrief
 from rsi_tui.repo.patch import make_diff
+from rsi_tui.techniques.base import Situation
+from rsi_tui.techniques.registry import apply_all
 
 
 def review(ctx: Context, direction: DirectionFacts, hypothesis: HypothesisFacts, candidate: CandidateFacts) -> bool:
@@ -64,12 +67,31 @@ def refuse(ctx: Context, step: str, candidate: CandidateFacts, verdict: Verdict,
 
 
 def static_findings(ctx: Context, candidate: CandidateFacts) -> tuple[FindingFacts, ...]:
-    """What the rules find in what a candidate changes of its parent."""
+    """What the rules find in what a candidate changes of its parent.
+
+    What the library's own techniques make of the parent is code that this product vouches for: where a change is
+    that and nothing else, it is left to the evaluator. Of a join the rest is reviewed, on top of what they make; a mind that
+    only says that it applied a technique is reviewed in full.
+    """
     parent = ctx.memory.parent(candidate)
     if parent.commit == candidate.commit:
         return ()
     changed = [(c.path, c.mode_before, c.mode_after) for c in ctx.mirror.changed_paths(parent.commit, candidate.commit)]
-    return review_diff(ctx.sources(parent.commit), ctx.sources(candidate.commit), changed, ctx.contract)
+    before, after = ctx.sources(parent.commit), ctx.sources(candidate.commit)
+    made = made_by_techniques(ctx, parent, candidate)
+    if made == after or (made is not None and candidate.members):
+        before = made
+    return review_diff(before, after, changed, ctx.contract)
+
+
+def made_by_techniques(ctx: Context, parent: CandidateFacts, candidate: CandidateFacts) -> dict[str, str] | None:
+    """The sources that a candidate's new techniques make of its parent's; None where it has none, or they don't apply."""
+    new = tuple(id for id in candidate.techniques if id not in parent.techniques)
+    situation = Situation(ctx.sources(parent.commit), ctx.usable, ctx.profile, parent.knobs)
+    try:
+        return {**situation.sources, **apply_all(new, situation).sources} if new else None
+    except PatchError:
+        return None
 
 
 def exploited(candidate: CandidateFacts, findings: tuple[FindingFacts, ...]) -> ReviewFacts | None:

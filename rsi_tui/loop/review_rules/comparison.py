@@ -419,7 +419,9 @@ def causality(before: Program, after: Program) -> Iterator[Suspect]:
 
     old, new = masks(before), masks(after)
     attends = {_place(s, c) for s in after.sources for c, _ in s.calls() if ATTENDS.search(last(c.func))}
-    bare = functions(old) & attends - functions(new)
+    # a router's softmax attends to nothing, and its masks say which tokens an expert gets
+    routes = {_place(s, c) for s in before.sources for c, _ in s.calls() if last(c.func) == "topk"}
+    bare = functions(old) & attends - functions(new) - routes
     if old and (not new or bare):
         source, node = next(((s, n) for s, n in old if _place(s, n) in bare), old[-1])
         path, line = _where(after, source.path, before, node)
