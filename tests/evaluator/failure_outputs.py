@@ -223,6 +223,14 @@ OUTPUTS: list[tuple[str, str, str, dict[str, float | str]]] = [
     ("record-device", "device_fault", "health: GPU 3 lost, aborting", {}),
     ("record-time", "hang_or_timeout", "CI: aborting, no output for an hour", {}),
     ("record-cloud", "preempted", "agent: termination notice received", {}),
+    ("told-shape", "shape_or_dtype_error", "einops.EinopsError: cannot rearrange what comes in", {}),
+    ("told-wait", "collective_timeout", "RuntimeError: rank 5 was late in monitoredBarrier", {}),
+    ("wait-timeout", "collective_timeout", "node 2 heard nothing: timeout after 812 ms in monitoredBarrier", {}),
+    ("record-wait", "collective_timeout", "aborting: not heard from ranks {4, 5} for 900 s", {}),
+    ("record-network", "collective_setup", "launcher: failed, hosts gn1 and gn2 can't be reached", {}),
+    ("state-dict", "checkpoint_error", "The checkpoint being loaded was written by 16 ranks; its world size must be divisible by 8", {}),
+    ("time-limit", "hang_or_timeout", "The task has exceeded the maximum execution time of 360 minutes.", {}),
+    ("no-data", "data_error", "ValueError: no 'txt' among ['__key__', '__url__', 'jpg']", {}),
 ]  # fmt: skip
 
 MIXED: list[tuple[str, str, str]] = [
@@ -341,5 +349,7 @@ HEALTHY: list[str] = [
     "Retrying (Retry(total=4)) after connection broken by 'ReadTimeoutError': /api/models",
     "Namespace(on_nan='abort', checkpoint=None, max_failed_records=10)",
     "Failed batches: 0, dropped records: 0",
+    "reading corpus 'killed-in-action' from its data files",
+    "ERROR: could not upload the last checkpoint's samples, trying again later",
 ]
 """what a run also says when all is well"""

@@ -56,6 +56,7 @@ def test_what_a_run_that_ends_well_survived_is_no_cause() -> None:
     trained = "\n".join(f"step {i} loss {3 - i / 10:.1f}" for i in range(8))
     for said in ("requests.exceptions.ConnectionError: api.wandb.ai", "torch.OutOfMemoryError: CUDA out of memory.", "ERROR could not read record 8"):
         assert explain_text(f"{said}\n{trained}\nTraining finished in 88 s").cause == "unknown"
+        assert explain_text(f"{said}\n{trained}\n{{'train_runtime': 88.1, 'train_loss': 2.4, 'epoch': 1.0}}").cause == "unknown"
 
 
 def test_unknown_stays_unknown_and_shows_what_was_looked_at() -> None:

@@ -21,16 +21,16 @@ _SAID = rf"^(?:[\w.]+\.)?(?!{_OWN}){_CODE}\w*(?:Error|Exception|Failure)\b:? .*"
 _ANY = r"^(?:[\w.]+\.)?(?:(?:Key|Assertion|Value|Runtime|Index|NotImplemented|OS|EOF|Timeout|Type)Error|Exception)\b"
 _RECORD = (
     r"^(?!(?:[\w.]+\.)?\w*(?:Error|Exception)\b)(?!.*(?:failed to run|exit code|exitcode|returned non-zero))"
-    r"(?=.*\b(?:[Ee]rrors?(?! ?rates?\b| ?[:=]? ?\d)|ERROR|[Ff]atal|FATAL|CRITICAL|panic(?:ked)?|[Ff]ail(?:ed|ure|s)?(?! ?\w* ?[:=] ?\d)|FAILED|[Aa]bort(?:ed|ing)|"
+    r"(?=.*(?<![-/'\"])\b(?:[Ee]rrors?(?! ?rates?\b| ?[:=]? ?\d)|ERROR|[Ff]atal|FATAL|CRITICAL|panic(?:ked)?|[Ff]ail(?:ed|ure|s)?(?! ?\w* ?[:=] ?\d)|FAILED|[Aa]bort(?:ed|ing)|"
     r"[Uu]nable to|[Cc]ould not|[Cc]annot|[Cc]an't|[Ii]nvalid|[Rr]efus(?:ed|ing)|exceeded|exhausted|insufficient|not enough|denied|unreachable|unresponsive|"
-    r"[Kk]ill(?:ed|ing)|crash(?:ed)?|conflict|received)\b).*"
+    r"[Kk]ill(?:ed|ing)|crash(?:ed)?|conflict|received)\b(?![-/])).*"
 )
 """a line in which something other than an exception says that it did not succeed"""
 _GPU = r"\b(?:GPU|CUDA|[Dd]evice|accelerator)\b.{0,40}\b[Mm]emory\b|\bVRAM\b"
 _HOST = r"OOM[- ]killer|\b[Mm]emory limit|\b(?:host|system|CPU|main|pinned) (?:memory|RAM)\b|out of memory\b"
-_WAIT = r"\b(?:[Bb]arrier|[Aa]ll-?_?(?:reduce|gather|to-?all)|missing ranks?|peer rank|ranks? \[?\d+.{0,40}(?:unresponsive|did not|timed out))"
+_WAIT = r"\b(?:[Bb]arrier|[Aa]ll-?_?(?:reduce|gather|to-?_?all)|reduce_?-?scatter|monitoredBarrier|(?:heard|waiting|heartbeats?) (?:from|for) ranks?|missing ranks?|peer rank|ranks? \[?\d+.{0,40}(?:unresponsive|did not|timed out))"
 _MEET = (
-    r"\b(?:rendezvous|process group|communicator|host ?names?|hostfile|(?:master|head) (?:address|node)|NCCL|MPI|RDMA|InfiniBand|network interface|"
+    r"\b(?:rendezvous|process group|communicator|host ?names?|hostfile|(?:master|head) (?:address|node)|NCCL|MPI|RDMA|InfiniBand|network interface|TCP connection|over ssh|[Hh]osts? .{0,40}reach\w*|"
     r"bind to port|nodes? .{0,40}(?:responded|joined)|unreachable|peers?)\b"
 )
 _LOSS = r"\b(?:NaNs?|nan|[Ii]nf(?:inite|inity)?|[Nn]on-?finite|[Dd]iverg(?:ed|es|ence|ing)|[Ee]xplod(?:ed|ing)|[Oo]verflow(?:ed|s)?|collapsed)\b(?! (?:count|grads?|check))"
@@ -46,7 +46,7 @@ _DATA = (
     r"[Ff]iles? (?:is|are|has|have|ended|under|in|found|missing)|(?:[Nn]o|[Mm]issing|[Ee]mpty) (?:\w+ ){0,2}files?)\b)"
 )
 _VERSION = (
-    r"(?:\b(?:out of date|upgrade|re-?install(?:ed)?|[Nn]inja|incompatible version|does not recognize this architecture|built (?:for|with(?:out)?) (?:CUDA|ROCm|torch|PyTorch|Python|another|a different))\b|"
+    r"(?:\b(?:out of date|upgrade|re-?install(?:ed)?|[Nn]inja|incompatible version|does not recognize this architecture|nightly|[Ff]ound v?\d+\.\d+|built (?:for|with(?:out)?) (?:CUDA|ROCm|torch|PyTorch|Python|another|a different))\b|"
     r"[Vv]ersions? .{0,60}(?:required|older|newer|too old|mismatch|does not match|conflict)|\d or (?:later|newer|above))"
 )
 
@@ -66,7 +66,7 @@ _TOLD = (
          "A setting is refused.", "Correct the setting that is named."),
     Rule("told-loss", "nan_or_divergence", 2, rf"{_SAID}{_LOSS}", "Loss or gradients are no longer finite.", "Lower the learning rate, clip gradients, and look at the last finite steps."),
     Rule("told-shape", "shape_or_dtype_error", 2,
-         rf"(?!.*\b(?:leaf|deepcopy|requires_grad|[Dd]ataset|parallel)\b){_SAID}(?:\b(?:[Ss]hapes?|[Dd]imensions?|dims?|dtypes?|[Tt]ensors?|[Ss]equence length|block size|context length|out of (?:bounds|range) for|[Vv]ocab\w*|channels|ScalarType|FlatParameter|torch\.Size)\b|(?:expected|got) \([\w, ]+\))"
+         rf"(?!.*\b(?:leaf|deepcopy|requires_grad|[Dd]ataset|parallel)\b){_SAID}(?:\b(?:[Ss]hapes?|[Dd]imensions?|dims?|dtypes?|[Tt]ensors?|[Ss]equence length|block size|context length|out of (?:bounds|range) for|[Vv]ocab\w*|channels|ScalarType|FlatParameter|torch\.Size|[Rr]earrang\w*|[Bb]roadcasting)\b|(?:expected|got) \([\w, ]+\))"
          r"|^TypeError: .*(?:ScalarType|\bdtype\b|\bBFloat\w*)|^IndexError: .*out of (?:bounds|range) for (?:axis|dimension)",
          "Tensors of shapes or types that do not fit meet.", "Print shapes and types at the line named in the traceback."),
     Rule("told-data", "data_error", 2, rf"{_SAID}{_DATA}", "Training data are missing, unreachable or damaged.", "Check the path and the file that are named."),
@@ -84,7 +84,7 @@ _TOLD = (
          near=r'File "[^"]*(?:distributed/rendezvous|elastic/rendezvous)|, in (?:init_process_group|_?init_dist\w*)$|\binit_process_group\(|= TCPStore\('),
     Rule("in-loader", "data_error", 2, r"^(?:[\w.]+\.)?(?!(?:Key|Type|Attribute|Name|Assertion|Import)Error)[A-Z]\w*(?:Error|Exception)\b(?!: Caught (?:Key|Type|Attribute|Name|Assertion|Import)Error)",
          "Training data could not be read.", "Read the same record alone, and check the file that is named.",
-         near=r'in DataLoader worker|torch/utils/data/_utils/(?:worker|fetch)\.py|File "[^"]*(?:/webdataset/|/streaming/base/|indexed_dataset|/h5py/|/PIL/|/decord/|/torchaudio/|/zarr/|/lmdb/|/pyarrow/|/fsspec/|/s3fs/|/gcsfs/|/datasets/(?:builder|packaged_modules))'),
+         near=r'in DataLoader worker|torch/utils/data/_utils/(?:worker|fetch)\.py|File "[^"]*(?:/webdataset/|/streaming/base/|indexed_dataset|/h5py/|/PIL/|/decord/|/torchaudio/|/zarr/|/lmdb/|/pyarrow/|/fsspec/|/pandas/io/|/s3fs/|/gcsfs/|/datasets/(?:builder|packaged_modules))'),
 )  # fmt: skip
 TOLD = tuple(replace(rule, fallback=True) for rule in _TOLD)
 
