@@ -230,6 +230,11 @@ OUTPUTS: list[tuple[str, str, str, dict[str, float | str]]] = [
     ("record-network", "collective_setup", "launcher: failed, hosts gn1 and gn2 can't be reached", {}),
     ("state-dict", "checkpoint_error", "The checkpoint being loaded was written by 16 ranks; its world size must be divisible by 8", {}),
     ("time-limit", "hang_or_timeout", "The task has exceeded the maximum execution time of 360 minutes.", {}),
+    ("told-meeting", "collective_setup", "corp.ClusterError: the head does not answer: could not connect to 10.1.0.2:6379", {}),
+    ("told-rights", "permission", "corp.hub.NoTokenError: a token is required, log in first; no token found", {}),
+    ("device-driver", "device_fault", "NVRM: GPU 0000:9b:00.0: RmInitAdapter failed! (0x1:0x2:3)", {}),
+    ("disk-full", "disk_full", "uploader: the spool /var/spool/up is full", {}),
+    ("time-limit", "hang_or_timeout", "job stopped: MaxRuntimeExceeded (812 s)", {}),
     ("no-data", "data_error", "ValueError: no 'txt' among ['__key__', '__url__', 'jpg']", {}),
 ]  # fmt: skip
 
@@ -314,6 +319,11 @@ MIXED: list[tuple[str, str, str]] = [
         "an exception that the run survived for long",
         "host_oom_killed",
         "ValueError: the dataset has no images\n" + "\n".join(f"step {i} loss {9 - i / 9:.2f}" for i in range(40)) + "\nrun.sh: line 2: 77 Killed                  python t.py",
+    ),
+    (
+        "a folder that may not be made is missing later",
+        "permission",
+        "mkdir: cannot create directory '/scratch/out': Permission denied\nFileNotFoundError: [Errno 2] No such file or directory: '/scratch/out/run.json'",
     ),
     (
         "a source line that a traceback shows is not what was raised",

@@ -30,11 +30,11 @@ _GPU = r"\b(?:GPU|CUDA|[Dd]evice|accelerator)\b.{0,40}\b[Mm]emory\b|\bVRAM\b"
 _HOST = r"OOM[- ]killer|\b[Mm]emory limit|\b(?:host|system|CPU|main|pinned) (?:memory|RAM)\b|out of memory\b"
 _WAIT = r"\b(?:[Bb]arrier|[Aa]ll-?_?(?:reduce|gather|to-?_?all)|reduce_?-?scatter|monitoredBarrier|(?:heard|waiting|heartbeats?) (?:from|for) ranks?|missing ranks?|peer rank|ranks? \[?\d+.{0,40}(?:unresponsive|did not|timed out))"
 _MEET = (
-    r"\b(?:rendezvous|process group|communicator|host ?names?|hostfile|(?:master|head) (?:address|node)|NCCL|MPI|RDMA|InfiniBand|network interface|TCP connection|over ssh|[Hh]osts? .{0,40}reach\w*|"
+    r"\b(?:rendezvous|process group|communicator|host ?names?|hostfile|(?:master|head) (?:address|node)|NCCL|MPI|RDMA|InfiniBand|network interface|TCP connection|over ssh|not reachable|connect to (?!.{0,12}https?)|[Hh]osts? .{0,40}reach\w*|"
     r"bind to port|nodes? .{0,40}(?:responded|joined)|unreachable|peers?)\b"
 )
 _LOSS = r"\b(?:NaNs?|nan|[Ii]nf(?:inite|inity)?|[Nn]on-?finite|[Dd]iverg(?:ed|es|ence|ing)|[Ee]xplod(?:ed|ing)|[Oo]verflow(?:ed|s)?|collapsed)\b(?! (?:count|grads?|check))"
-_RIGHTS = r"\b(?:[Pp]ermissions?|[Ff]orbidden|[Uu]nauthori[sz]ed|[Cc]redentials?|(?:access|API|auth\w*) (?:token|key)|[Aa]uthenticat\w+)\b"
+_RIGHTS = r"\b(?:[Pp]ermissions?|[Ff]orbidden|[Uu]nauthori[sz]ed|[Cc]redentials?|(?:access|API|auth\w*) (?:token|key)|[Aa]uthenticat\w+|[Tt]oken (?:is|was|has) (?:required|missing|expired|invalid|not valid)|[Nn]o token found|logged in)\b"
 _DISK = r"\b(?:[Dd]isk (?:quota|space|is full)|[Qq]uota (?:reached|exceeded)|[Ww]rite failed)\b"
 _DEVICE = r"\b(?:GPU|NVML|NVLink|[Dd]river|accelerator)\b.{0,40}\b(?:not respond\w*|lost|crash\w*|hung|hang|fault\w*|reset|fell)\b"
 _SAVED = r"(?:\b(?:[Cc]heckpoints?|ckpt|[Ss]tate[ _]dict|Sharded(?:Tensor|Object)|[Rr]estor(?:e|ing)|[Rr]esum(?:e|ing)|weights file)\b|\w\.(?:pth|ckpt|safetensors)\b)(?!.*utils\.checkpoint)"
