@@ -27,11 +27,11 @@ _RANK_NEAR = re.compile(r"^\s*(rank|host)\s+: (\d+|[\w.-]+)")
 _GOING_ON = re.compile(r"\b(?:epoch|step|iter(?:ation)?|it/s|batch|train)\b|\d+%\|", re.IGNORECASE)
 _NAN_NORM = re.compile(r"\bgrad\w*[ _]?norm['\"]?\s*[=:|]\s*(?:tensor\()?[-+]?(?:nan|inf)\b", re.IGNORECASE)
 _EXCEPTION = re.compile(r"^(?:[a-z_]\w*\.)+[A-Z]\w+(?:: |$)|^Traceback \(most recent call last\)")
-_SAYS_ERROR = re.compile(r"(?:Error|Exception|Failure)\b|Assert|\b(?:error|fatal|fail(?:s|ed|ure)?|abort(?:s|ed)?)\b", re.IGNORECASE)
+_SAYS_ERROR = re.compile(r"(?:Error|Exception|Failure)\b|Assert|\b(?:error|fatal|fail(?:s|ed|ure)?|abort(?:s|ed)?|cannot create)\b", re.IGNORECASE)
 _HINT, _PASSED = 3.5, 5.0
 """weights of what is only said by the way: less than a symptom, and no answer at all"""
 _CONTINUED = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)\b")
-_SHELL = re.compile(r"^(?:rm|cat|ls|cp|mv|mkdir|chmod|chown|ln|touch|grep|sed|find|head|tail): (?!cannot (?:create|touch|move|copy|open) .*: (?:Permission denied|No space|Read-only))")
+_SHELL = re.compile(r"^(?:rm|cat|ls|cp|mv|mkdir|chmod|chown|ln|touch|grep|sed|find|head|tail): (?!cannot (?:create|touch|move|copy|open)\b)")
 _IGNORED = re.compile(r"^Exception ignored in\b")
 _SOURCE = re.compile(r"^(?:raise|return|assert|with|self\.|super\(|await|yield)\b|^[\w.\[\]]+ = \S")
 _FINISHED = re.compile(r"\b(?:[Dd]one|DONE|[Ff]inish(?:ed|ing)|[Cc]ompleted?|[Ss]uccess(?:ful(?:ly)?)?|[Bb]est \w+|[Ss]aved)\b(?!.{0,20}(?:with error|: 0))|[Tt]otal (?:train\w* )?time|\btrain_runtime\b|stopped: `max_\w+")
