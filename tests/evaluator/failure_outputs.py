@@ -235,6 +235,12 @@ OUTPUTS: list[tuple[str, str, str, dict[str, float | str]]] = [
     ("device-driver", "device_fault", "NVRM: GPU 0000:9b:00.0: RmInitAdapter failed! (0x1:0x2:3)", {}),
     ("disk-full", "disk_full", "uploader: the spool /var/spool/up is full", {}),
     ("time-limit", "hang_or_timeout", "job stopped: MaxRuntimeExceeded (812 s)", {}),
+    ("data-damaged", "data_error", "  File \"/w/data/read.py\", line 8, in one\n    return pickle.load(f)\nEOFError: Ran out of input", {}),
+    ("package-version", "missing_dependency", "AttributeError: module 'numpy' has no attribute 'float'", {}),
+    ("coordinator", "collective_setup", "  File \"/v/d.py\", line 8, in _new_process_group_helper\nRuntimeError: Socket Timeout", {}),
+    ("native-build", "compile_failure", "RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain", {}),
+    ("told-shape", "shape_or_dtype_error", "RuntimeError: 'bias' must be 1-D", {}),
+    ("told-setting", "bad_config", "AssertionError: packed length not aligned to 2 * cp_size", {}),
     ("no-data", "data_error", "ValueError: no 'txt' among ['__key__', '__url__', 'jpg']", {}),
 ]  # fmt: skip
 

@@ -39,7 +39,7 @@ _DISK = r"\b(?:[Dd]isk (?:quota|space|is full)|[Qq]uota (?:reached|exceeded)|[Ww
 _DEVICE = r"\b(?:GPU|NVML|NVLink|[Dd]river|accelerator)\b.{0,40}\b(?:not respond\w*|lost|crash\w*|hung|hang|fault\w*|reset|fell)\b"
 _SAVED = r"(?:\b(?:[Cc]heckpoints?|ckpt|[Ss]tate[ _]dict|Sharded(?:Tensor|Object)|[Rr]estor(?:e|ing)|[Rr]esum(?:e|ing)|weights file)\b|\w\.(?:pth|ckpt|safetensors)\b)(?!.*utils\.checkpoint)"
 _COMPILER = r"\b(?:[Cc]ompil(?:e|er|ation|ing)|[Ll]owering|to lower|[Ll]inker|ptxas|nvcc|codegen|autotun\w+|FX node|[Mm]eta tensors|fake tensors|kernel build)\b"
-_SETTING = r"\b(?:[Cc]onfig(?:uration)?s?|[Aa]rguments?|[Oo]ptions?|[Ff]lags?|[Ss]ettings?|[Hh]yper-?param\w*|ya?ml|toml|[Pp]arallel\w*|[Ww]orld[ _]?[Ss]ize|WORLD_SIZE|(?:micro[ _-])?batch(?:[ _]size| of)|unknown keys?|num_\w+|n_(?:heads?|layers?|embd|gpus?|nodes?|experts?)|Trainer|divisible|[Ff]ields?|[Pp]artition|[Qq]uota|nproc\w*|GPUs (?:are|is) (?:visible|available))\b"
+_SETTING = r"\b(?:[Cc]onfig(?:uration)?s?|[Aa]rguments?|[Oo]ptions?|[Ff]lags?|[Ss]ettings?|[Hh]yper-?param\w*|ya?ml|toml|[Pp]arallel\w*|[Ww]orld[ _]?[Ss]ize|WORLD_SIZE|(?:cp|tp|pp|dp|ep)_size|(?:micro[ _-])?batch(?:[ _]size| of)|unknown keys?|num_\w+|n_(?:heads?|layers?|embd|gpus?|nodes?|experts?)|Trainer|divisible|[Ff]ields?|[Pp]artition|[Qq]uota|nproc\w*|GPUs (?:are|is) (?:visible|available))\b"
 _DATA = (
     r"(?:\b(?:[Dd]ata ?(?:sets?|files?|loaders?|pipeline)|[Ss]hards?|[Rr]ecords?|jsonl?|csv|[Pp]arquet|tar|[Ii]mages?|[Vv]ideos?|[Aa]udio|[Ll]abels?|[Cc]orpus|[Cc]olumns?|"
     r"[Ss]amples?|annotations?|truncated|[Cc]orrupt\w*|[Dd]ecod(?:e|ing)|mmap|file size|[Bb]ucket|[Bb]lob|hash mismatch|checksum|[Tt]okenizer|index files?|unexpected EOF|[Dd]ownload\w*|"
@@ -66,7 +66,7 @@ _TOLD = (
          "A setting is refused.", "Correct the setting that is named."),
     Rule("told-loss", "nan_or_divergence", 2, rf"{_SAID}{_LOSS}", "Loss or gradients are no longer finite.", "Lower the learning rate, clip gradients, and look at the last finite steps."),
     Rule("told-shape", "shape_or_dtype_error", 2,
-         rf"(?!.*\b(?:leaf|deepcopy|requires_grad|[Dd]ataset|parallel)\b){_SAID}(?:\b(?:[Ss]hapes?|[Dd]imensions?|dims?|dtypes?|[Tt]ensors?|[Ss]equence length|block size|context length|out of (?:bounds|range) for|[Vv]ocab\w*|channels|ScalarType|FlatParameter|torch\.Size|[Rr]earrang\w*|[Bb]roadcasting)\b|(?:expected|got) \([\w, ]+\))"
+         rf"(?!.*\b(?:leaf|deepcopy|requires_grad|[Dd]ataset|parallel)\b){_SAID}(?:\b(?:[Ss]hapes?|[Dd]imensions?|dims?|dtypes?|[Tt]ensors?|[Ss]equence length|block size|context length|out of (?:bounds|range) for|[Vv]ocab\w*|channels|ScalarType|FlatParameter|torch\.Size|\d-?D|[Rr]earrang\w*|[Bb]roadcasting)\b|(?:expected|got) \([\w, ]+\))"
          r"|^TypeError: .*(?:ScalarType|\bdtype\b|\bBFloat\w*)|^IndexError: .*out of (?:bounds|range) for (?:axis|dimension)",
          "Tensors of shapes or types that do not fit meet.", "Print shapes and types at the line named in the traceback."),
     Rule("told-data", "data_error", 2, rf"{_SAID}{_DATA}", "Training data are missing, unreachable or damaged.", "Check the path and the file that are named."),
