@@ -241,6 +241,17 @@ OUTPUTS: list[tuple[str, str, str, dict[str, float | str]]] = [
     ("native-build", "compile_failure", "RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain", {}),
     ("told-shape", "shape_or_dtype_error", "RuntimeError: 'bias' must be 1-D", {}),
     ("told-setting", "bad_config", "AssertionError: packed length not aligned to 2 * cp_size", {}),
+    ("host-errno", "host_oom_killed", "RuntimeError: CUDA error: out of host memory while pinning 812 bytes", {}),
+    ("shm-full", "oom_shm", "RuntimeError: unable to allocate shared memory(shm) for file </torch_1_2>: Success (0)", {}),
+    ("wait-timeout", "collective_timeout", "NCCL communicator was aborted on rank 5. Original reason for failure was: watchdog timeout of 812 ms", {}),
+    ("told-shape", "shape_or_dtype_error", "AssertionError: the mask is (1, 1, 8, 8), keys have length 4", {}),
+    ("segfault", "segfault", "run.sh: line 3: 88 Illegal instruction     (core dumped) python train.py", {}),
+    ("programming", "code_error", "TypeError: unsupported operand type(s) for +: 'NoneType' and 'Tensor'", {}),
+    ("told-wait", "collective_timeout", "TimeoutError: rank 0 waited 812 s at the barrier", {}),
+    ("record-network", "collective_setup", "node 3: rendezvous on gn0:29400 ... giving up, 5 arrived", {}),
+    ("record-device", "device_fault", "health check of GPU 5 failed: too many errors", {}),
+    ("time-limit", "hang_or_timeout", "Cancelled: it ran longer than the queue's limit of 24:00:00", {}),
+    ("record-gpu", "gpu_oom", "step rejected by the planner: needs 91.3 GiB of device memory", {}),
     ("no-data", "data_error", "ValueError: no 'txt' among ['__key__', '__url__', 'jpg']", {}),
 ]  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rsi_tui.evaluator.failure_rules.rule import LESS_GPU, LESS_HOST, SHM, SIZE, Rule
 
 MEMORY = (
-    Rule("shm-full", "oom_shm", 0, r"/dev/shm.*No space left|No space left on device.*/dev/shm|(?:unable to (?:write to|open|resize|allocate) .*shared memory|shm_open).*(?:No space left|Cannot allocate|Resource temporarily)|unable to write to file </torch_|out of shared memory|exceeds? (?:the )?/dev/shm|/dev/shm\b.{0,60}(?:too small|exceed|is full|\b100%)",
+    Rule("shm-full", "oom_shm", 0, r"/dev/shm.*No space left|No space left on device.*/dev/shm|(?:unable to (?:write to|open|resize|allocate) .*shared memory|shm_open).*(?:No space left|Cannot allocate|Resource temporarily)|unable to write to file </torch_|unable to allocate shared memory|out of shared memory|exceeds? (?:the )?/dev/shm|/dev/shm\b.{0,60}(?:too small|exceed|is full|\b100%)",
          "Shared memory (/dev/shm) is used up.", SHM),
     Rule("shm-file", "oom_shm", 0, r"No space left on device|Cannot allocate memory|\bBus error\b",
          "Shared memory (/dev/shm) is used up.", SHM, near=r"/dev/shm|/psm_\w|multiprocessing/(?:shared_memory|heap)\.py|pymp-"),
@@ -40,7 +40,7 @@ MEMORY = (
          "An allocation on the host failed.", LESS_HOST),
     Rule("host-mmap", "host_oom_killed", 0, r"unable to mmap (?P<requested_bytes>\d+) bytes.*Cannot allocate memory",
          "A mapping on the host was refused for want of memory.", LESS_HOST),
-    Rule("host-errno", "host_oom_killed", 0, r"^(?!.*(?:\bibv_|NCCL WARN|NET/)).*(?:\[Errno 12\]|Cannot allocate memory)|std::bad_alloc|^(?:[\w.]+\.)?MemoryError\b|(?:failed|unable) to allocate (?P<requested_bytes>\d+) bytes",
+    Rule("host-errno", "host_oom_killed", 0, r"^(?!.*(?:\bibv_|NCCL WARN|NET/)).*(?:\[Errno 12\]|Cannot allocate memory)|out of host memory|std::bad_alloc|^(?:[\w.]+\.)?MemoryError\b|(?:failed|unable) to allocate (?P<requested_bytes>\d+) bytes",
          "An allocation on the host failed: its memory or its limit is used up.", LESS_HOST),
     Rule("host-worker", "host_oom_killed", 3, r"DataLoader worker .*killed by signal: Killed|process in the process pool was terminated abruptly",
          "A loader worker was killed, most often by the kernel for want of host memory.", LESS_HOST),

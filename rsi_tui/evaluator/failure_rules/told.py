@@ -23,7 +23,7 @@ _RECORD = (
     r"^(?!(?:[\w.]+\.)?\w*(?:Error|Exception)\b)(?!.*(?:failed to run|exit code|exitcode|returned non-zero))"
     r"(?=.*(?<![-/'\"])\b(?:[Ee]rrors?(?! ?rates?\b| ?[:=]? ?\d)|ERROR|[Ff]atal|FATAL|CRITICAL|panic(?:ked)?|[Ff]ail(?:ed|ure|s)?(?! ?\w* ?[:=] ?\d)|FAILED|[Aa]bort(?:ed|ing)|"
     r"[Uu]nable to|[Cc]ould not|[Cc]annot|[Cc]an't|[Ii]nvalid|[Rr]efus(?:ed|ing)|exceeded|exhausted|insufficient|not enough|denied|unreachable|unresponsive|"
-    r"[Kk]ill(?:ed|ing)|crash(?:ed)?|conflict|received)\b(?![-/])).*"
+    r"[Kk]ill(?:ed|ing)|crash(?:ed)?|conflict|received|[Rr]ejected|giving up|gave up)\b(?![-/])).*"
 )
 """a line in which something other than an exception says that it did not succeed"""
 _GPU = r"\b(?:GPU|CUDA|[Dd]evice|accelerator)\b.{0,40}\b[Mm]emory\b|\bVRAM\b"
@@ -36,9 +36,9 @@ _MEET = (
 _LOSS = r"\b(?:NaNs?|nan|[Ii]nf(?:inite|inity)?|[Nn]on-?finite|[Dd]iverg(?:ed|es|ence|ing)|[Ee]xplod(?:ed|ing)|[Oo]verflow(?:ed|s)?|collapsed)\b(?! (?:count|grads?|check))"
 _RIGHTS = r"\b(?:[Pp]ermissions?|[Ff]orbidden|[Uu]nauthori[sz]ed|[Cc]redentials?|(?:access|API|auth\w*) (?:token|key)|[Aa]uthenticat\w+|[Tt]oken (?:is|was|has) (?:required|missing|expired|invalid|not valid)|[Nn]o token found|logged in)\b"
 _DISK = r"\b(?:[Dd]isk (?:quota|space|is full)|[Qq]uota (?:reached|exceeded)|[Ww]rite failed)\b"
-_DEVICE = r"\b(?:GPU|NVML|NVLink|[Dd]river|accelerator)\b.{0,40}\b(?:not respond\w*|lost|crash\w*|hung|hang|fault\w*|reset|fell)\b"
+_DEVICE = r"\b(?:GPU|NVML|NVLink|[Dd]river|accelerator)\b.{0,40}\b(?:not respond\w*|lost|crash\w*|hung|hang|fault\w*|reset|fell)\b|\b[Hh]ealth\w* .{0,30}\bGPU\b|\bGPU \d+ (?:has )?failed\b|\bNVLink .{0,20}errors?\b"
 _SAVED = r"(?:\b(?:[Cc]heckpoints?|ckpt|[Ss]tate[ _]dict|Sharded(?:Tensor|Object)|[Rr]estor(?:e|ing)|[Rr]esum(?:e|ing)|weights file)\b|\w\.(?:pth|ckpt|safetensors)\b)(?!.*utils\.checkpoint)"
-_COMPILER = r"\b(?:[Cc]ompil(?:e|er|ation|ing)|[Ll]owering|to lower|[Ll]inker|ptxas|nvcc|codegen|autotun\w+|FX node|[Mm]eta tensors|fake tensors|kernel build)\b"
+_COMPILER = r"\b(?:[Cc]ompil(?:e|er|ation|ing)|[Ll]owering|to lower|[Ll]inker|clang(?:\+\+)?|gcc|kernel build\w*|ptxas|nvcc|codegen|autotun\w+|FX node|[Mm]eta tensors|fake tensors|kernel build)\b"
 _SETTING = r"\b(?:[Cc]onfig(?:uration)?s?|[Aa]rguments?|[Oo]ptions?|[Ff]lags?|[Ss]ettings?|[Hh]yper-?param\w*|ya?ml|toml|[Pp]arallel\w*|[Ww]orld[ _]?[Ss]ize|WORLD_SIZE|(?:cp|tp|pp|dp|ep)_size|(?:micro[ _-])?batch(?:[ _]size| of)|unknown keys?|num_\w+|n_(?:heads?|layers?|embd|gpus?|nodes?|experts?)|Trainer|divisible|[Ff]ields?|[Pp]artition|[Qq]uota|nproc\w*|GPUs (?:are|is) (?:visible|available))\b"
 _DATA = (
     r"(?:\b(?:[Dd]ata ?(?:sets?|files?|loaders?|pipeline)|[Ss]hards?|[Rr]ecords?|jsonl?|csv|[Pp]arquet|tar|[Ii]mages?|[Vv]ideos?|[Aa]udio|[Ll]abels?|[Cc]orpus|[Cc]olumns?|"
@@ -57,7 +57,7 @@ _TOLD = (
     Rule("told-meeting", "collective_setup", 2, rf"{_SAID}{_MEET}", "The ranks did not find each other.", "Check addresses, ports and interfaces, and that all ranks start."),
     Rule("told-rights", "permission", 2, rf"{_SAID}{_RIGHTS}", "Reading or writing there is not allowed.", "Mend the rights of that path, or the token."),
     Rule("told-disk", "disk_full", 2, rf"{_SAID}{_DISK}", "A file could not be written: disk or quota is full.", "Make room, or write fewer and smaller checkpoints."),
-    Rule("told-device", "device_fault", 2, rf"{_SAID}{_DEVICE}", "The GPU or its driver failed.", "Run again on another device and have this one checked."),
+    Rule("told-device", "device_fault", 2, rf"{_SAID}(?:{_DEVICE})", "The GPU or its driver failed.", "Run again on another device and have this one checked."),
     Rule("told-checkpoint", "checkpoint_error", 2, rf"{_SAID}(?:{_SAVED}|\w\.pt\b)", "A checkpoint does not fit or is not whole.", "Load the checkpoint that this configuration wrote, or an older one."),
     Rule("told-compiler", "compile_failure", 2, rf"{_SAID}{_COMPILER}", "A compiler failed.", "Compile a smaller part, or leave it eager."),
     Rule("told-version", "missing_dependency", 2, rf"{_SAID}{_VERSION}", "Something that the program needs is missing or of another version.", "Install the version that is asked for."),
@@ -66,7 +66,7 @@ _TOLD = (
          "A setting is refused.", "Correct the setting that is named."),
     Rule("told-loss", "nan_or_divergence", 2, rf"{_SAID}{_LOSS}", "Loss or gradients are no longer finite.", "Lower the learning rate, clip gradients, and look at the last finite steps."),
     Rule("told-shape", "shape_or_dtype_error", 2,
-         rf"(?!.*\b(?:leaf|deepcopy|requires_grad|[Dd]ataset|parallel)\b){_SAID}(?:\b(?:[Ss]hapes?|[Dd]imensions?|dims?|dtypes?|[Tt]ensors?|[Ss]equence length|block size|context length|out of (?:bounds|range) for|[Vv]ocab\w*|channels|ScalarType|FlatParameter|torch\.Size|\d-?D|[Rr]earrang\w*|[Bb]roadcasting)\b|(?:expected|got) \([\w, ]+\))"
+         rf"(?!.*\b(?:leaf|deepcopy|requires_grad|[Dd]ataset|parallel)\b){_SAID}(?:\b(?:[Ss]hapes?|[Dd]imensions?|dims?|dtypes?|[Tt]ensors?|[Ss]equence length|block size|context length|out of (?:bounds|range) for|[Vv]ocab\w*|channels|ScalarType|FlatParameter|torch\.Size|\d-?D|[Rr]earrang\w*|[Bb]roadcasting)\b|(?:expected|got) \([\w, ]+\)|(?:is|was|are) \(\w+, [\w, ]+\))"
          r"|^TypeError: .*(?:ScalarType|\bdtype\b|\bBFloat\w*)|^IndexError: .*out of (?:bounds|range) for (?:axis|dimension)",
          "Tensors of shapes or types that do not fit meet.", "Print shapes and types at the line named in the traceback."),
     Rule("told-data", "data_error", 2, rf"{_SAID}{_DATA}", "Training data are missing, unreachable or damaged.", "Check the path and the file that are named."),
@@ -95,7 +95,7 @@ _RECORDED = (
     Rule("record-wait", "collective_timeout", 3, rf"{_RECORD}{_WAIT}", "A collective waited in vain for a rank.", "Look at the log of the rank that did not enter it."),
     Rule("record-rights", "permission", 3, rf"{_RECORD}{_RIGHTS}", "Something is not allowed.", "Mend the rights of that path, or the token."),
     Rule("record-disk", "disk_full", 3, rf"{_RECORD}{_DISK}", "Something could not be written.", "Make room, or write fewer and smaller checkpoints."),
-    Rule("record-device", "device_fault", 3, rf"{_RECORD}{_DEVICE}", "Something about a device did not succeed.", "Run again on another device and have this one checked."),
+    Rule("record-device", "device_fault", 3, rf"{_RECORD}(?:{_DEVICE})", "Something about a device did not succeed.", "Run again on another device and have this one checked."),
     Rule("record-time", "hang_or_timeout", 3, rf"{_RECORD}\b(?:[Ww]all ?(?:clock|time)|time limit|[Nn]o output)\b", "Time ran out.", "Ask for more time, or see what it waits for."),
     Rule("record-cloud", "preempted", 3, rf"{_RECORD}\b(?:termination notice|[Pp]reempt\w+|reclaim\w*)\b", "The machine was taken away.", "Run again; nothing is wrong with the program."),
     Rule("record-checkpoint", "checkpoint_error", 3, rf"{_RECORD}{_SAVED}", "Something about a checkpoint did not succeed.", "Load the checkpoint that this configuration wrote, or an older one."),
