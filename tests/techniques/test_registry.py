@@ -6,8 +6,10 @@ import itertools
 import math
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from rsi_tui.contract.model import LAYERS, Knob
 from rsi_tui.contract.rules import violations
@@ -43,7 +45,14 @@ def test_a_trainer_in_a_style_of_its_own_is_understood() -> None:
     assert set(FOUND) >= mini_gpt.EDITS_CODE
 
 
-@pytest.mark.parametrize(("first", "second"), list(itertools.combinations(sorted(FOUND), 2)))
+def _pairs() -> Iterator[ParameterSet]:
+    """Every pair; one in five of those that both edit code runs each time, the rest with the slow tests."""
+    for number, pair in enumerate(itertools.combinations(sorted(FOUND), 2)):
+        often = number % 5 == 0 and all(FOUND[id].sources for id in pair)
+        yield pytest.param(*pair, marks=() if often else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("first", "second"), list(_pairs()))
 def test_pairs_compose_or_are_refused(first: str, second: str) -> None:
     if _excluded(first, second):
         with pytest.raises(PatchError, match="exclude each other"):
