@@ -34,7 +34,7 @@ _CONTINUED = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)\b")
 _SHELL = re.compile(r"^(?:rm|cat|ls|cp|mv|mkdir|chmod|chown|ln|touch|grep|sed|find|head|tail): (?!cannot (?:create|touch|move|copy|open)\b)")
 _IGNORED = re.compile(r"^Exception ignored in\b")
 _SOURCE = re.compile(r"^(?:raise|return|assert|with|self\.|super\(|await|yield)\b|^[\w.\[\]]+ = \S")
-_FINISHED = re.compile(r"\b(?:[Dd]one|DONE|[Ff]inish(?:ed|ing)|[Cc]ompleted?|[Ss]uccess(?:ful(?:ly)?)?|[Bb]est \w+|[Ss]aved)\b(?!.{0,20}(?:with error|: 0))|[Tt]otal (?:train\w* )?time|\btrain_runtime\b|stopped: `max_\w+")
+_FINISHED = re.compile(r"^(?!.*\b(?:not?|never)(?: \w+)? (?:done|finish|complete|saved|success)).*?(?:\b(?:[Dd]one|DONE|[Ff]inish(?:ed|ing)|[Cc]ompleted?|[Ss]uccess(?:ful(?:ly)?)?|[Bb]est \w+|[Ss]aved)\b(?!.{0,20}(?:with error|: 0))|[Tt]otal (?:train\w* )?time|\btrain_runtime\b|stopped: `max_\w+)")
 _GENERIC = ("programming", "config-assert", "in-settings", "in-checkpoint", "in-compiler", "in-loader")
 """rules that know no more than that a program raised: what is said in the same breath tells more"""
 _BREATH = 80

@@ -252,6 +252,12 @@ OUTPUTS: list[tuple[str, str, str, dict[str, float | str]]] = [
     ("record-device", "device_fault", "health check of GPU 5 failed: too many errors", {}),
     ("time-limit", "hang_or_timeout", "Cancelled: it ran longer than the queue's limit of 24:00:00", {}),
     ("record-gpu", "gpu_oom", "step rejected by the planner: needs 91.3 GiB of device memory", {}),
+    ("gpu-runtime", "gpu_oom", "FATAL: HBM allocation of 2.1 GB failed on cuda:3", {}),
+    ("told-checkpoint", "checkpoint_error", "ValueError: the optimizer state of step 8 has no moments of lm_head", {}),
+    ("told-setting", "bad_config", "RuntimeError: asked for 8 GPUs per node, 4 visible", {}),
+    ("preempted", "preempted", "event: gpu-4 evicted by Azure Spot", {}),
+    ("stalled", "hang_or_timeout", "no step finished for 40 min, ending the run", {}),
+    ("denied", "permission", "fatal: could not read Username for 'https://git.corp': terminal prompts disabled", {}),
     ("no-data", "data_error", "ValueError: no 'txt' among ['__key__', '__url__', 'jpg']", {}),
 ]  # fmt: skip
 
