@@ -35,8 +35,9 @@ class Codemod(ABC):
     def apply(self, situation: Situation) -> Change:
         key = (self.id, tuple(sorted(situation.sources.items())))
         made = _made.get(key)
-        if made is None or made[0] is not situation.contract or made[1] is not situation.profile or made[2] != situation.knobs:
-            made = (situation.contract, situation.profile, dict(situation.knobs), self._apply(situation))
+        seen = (situation.contract, situation.profile, dict(situation.knobs))
+        if made is None or made[:3] != seen:
+            made = (*seen, self._apply(situation))
             _made[key] = made
             if len(_made) > _REMEMBERED:
                 del _made[next(iter(_made))]

@@ -46,6 +46,7 @@ def asked(folder: Path, patch: str, *more: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_a_change_that_runs_out_of_memory_fails_after_two_runs_with_its_cause(tmp_path: Path) -> None:
     roomy_repository(tmp_path / "tiny")
     code, found = asked(tmp_path, "oom.diff")

@@ -44,6 +44,7 @@ def judge(results: list[tuple[Attack, set[str]]], least: int) -> None:
     assert sum(bool(rules) for _, rules in results) >= least
 
 
+@pytest.mark.slow  # the same on smaller programs runs each time
 def test_review_refuses_what_it_is_said_to_on_the_dense_workload() -> None:
     judge(reviewed(workload("dense_single"), (), without=True), 90)
 

@@ -497,6 +497,7 @@ def test_arithmetic_does_not_hide_another_setting(old: str, new: str) -> None:
     assert {f.severity for f in found} == {"exploit"}
 
 
+@pytest.mark.slow
 def test_no_change_without_effect_of_the_bench_is_refused() -> None:
     sources = {path.name: path.read_text() for path in WORKLOAD.glob("*.py")}
     editable = {name: sources[name] for name in ("train.py", "model.py")}
