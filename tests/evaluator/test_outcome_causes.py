@@ -104,3 +104,11 @@ def test_real_failures_are_classified() -> None:
             if name in case["facts"]:
                 assert found.facts.get(name) == pytest.approx(case["facts"][name], rel=0.01), case["id"]
     assert len(wrong) <= 0.05 * len(cases), wrong
+
+
+def test_what_torch_says_of_its_graph_is_no_setting_that_is_refused() -> None:
+    said = (
+        "RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have "
+        "already been freed). Specify retain_graph=True if you need to backward through the graph a second time."
+    )
+    assert explain_text(said).cause == "code_error"
