@@ -10,10 +10,12 @@ import pytest
 from rsi_tui.contract.load import load_contract
 from rsi_tui.contract.model import KnobValue, Layer
 from rsi_tui.journal.facts import DirectionFacts
-from rsi_tui.loop.static_review import review_diff
+from rsi_tui.loop.static_review import blind, review_diff
 from rsi_tui.minds.builtin.reviewer import review
 from rsi_tui.minds.protocol import ReviewBrief
 from rsi_tui.repo.patch import make_diff
+from rsi_tui.techniques.base import Situation
+from rsi_tui.techniques.registry import applicable
 
 WORKLOAD = Path(__file__).parents[2] / "workloads" / "dense_single"
 CONTRACT = load_contract(WORKLOAD, "quick")
@@ -112,3 +114,23 @@ def test_honest_work_on_its_direction_passes(case: Case) -> None:
     severities, on_direction = answer(case)
     assert on_direction
     assert not {"exploit", "scope"} & set(severities)
+
+
+@pytest.mark.parametrize(
+    "workload", ["moe_multi", *(pytest.param(name, marks=pytest.mark.slow) for name in ("dense_single", "moe_single", "dense_multi"))]
+)
+def test_what_a_technique_of_the_direction_makes_is_on_direction(workload: str) -> None:
+    """Whatever layers its code looks like, and though the reviewer is shown neither comments nor docstrings."""
+    folder = WORKLOAD.parent / workload
+    contract = load_contract(folder, "quick")
+    sources = {name: (folder / name).read_text() for name in contract.editable}
+    for technique, change, _ in applicable(Situation(sources, contract, None, contract.defaults)):
+        before = {path: blind(text) for path, text in sources.items()}
+        after = {path: blind(text) for path, text in {**sources, **change.sources}.items()}
+        direction = DirectionFacts(
+            id="d1", question="?", layer=technique.layer, start_kind="original", start="original", techniques=(technique.id, "no-such"),
+            reason="", expected_gain=0.1, budget=4, closing_rule="",
+        )  # fmt: skip
+        brief = ReviewBrief(direction, "", make_diff(before, after), before, after, contract.defaults, {**contract.defaults, **change.knobs}, contract)
+        answer = review(brief)
+        assert answer.on_direction, (technique.id, answer.reason)

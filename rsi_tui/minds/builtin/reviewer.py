@@ -69,7 +69,9 @@ def _made_by(brief: ReviewBrief) -> str:
     A technique of one layer may touch code that looks like another's: a gradient is averaged where the optimizer steps.
     """
     changed = {name: value for name, value in brief.knobs_after.items() if brief.knobs_before.get(name) != value}
-    situation = Situation(brief.before, brief.contract, None, brief.knobs_before)
+    # a docstring is shown as `...`, which techniques know as a statement and not as what may be passed over
+    shown = {path: re.sub(r"(?m)^([ \t]*)\.\.\.[ \t]*$", r'\1"."', text) for path, text in brief.before.items()}
+    situation = Situation(shown, brief.contract, None, brief.knobs_before)
     alone: dict[str, Change] = {}
     for id in brief.direction.techniques:
         with contextlib.suppress(PatchError):
@@ -82,20 +84,28 @@ def _made_by(brief: ReviewBrief) -> str:
         except PatchError:
             continue
         settings = {name: value for name, value in change.knobs.items() if brief.knobs_before.get(name) != value}
-        after = {**brief.before, **change.sources}
+        after = {**shown, **change.sources}
         if settings == changed and all(_same_code(after.get(path), brief.after.get(path)) for path in {*after, *brief.after}):
             return " with ".join(chosen)
     return ""
 
 
 def _same_code(left: str | None, right: str | None) -> bool:
-    """The same syntax tree; texts that do not parse, or are not there, must be the same."""
+    """The same syntax tree but for docstrings, which a reviewer is not shown; texts that do not parse must be the same."""
     if left == right or left is None or right is None:
         return left == right
     try:
-        return ast.dump(ast.parse(left)) == ast.dump(ast.parse(right))
+        return _code(left) == _code(right)
     except (SyntaxError, ValueError):
         return False
+
+
+def _code(text: str) -> str:
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            body[:] = [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+    return ast.dump(tree)
 
 
 def _hunks(diff: str) -> list[list[str]]:
