@@ -92,6 +92,7 @@ def test_phases_add_up_to_the_step_and_compute_dominates(tmp_path: Path) -> None
 
 
 @sandboxed
+@pytest.mark.slow
 def test_a_program_without_modules_is_still_split_at_backward(tmp_path: Path) -> None:
     facts, profile, _ = profiled(make_bench(tmp_path, train=FUNCTIONAL, contract=TORCH_CONTRACT), steps=6)
     assert facts.outcome == "ok" and profile is not None, facts

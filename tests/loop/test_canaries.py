@@ -160,6 +160,7 @@ def recorded(made: Bench) -> list[Event]:
     return [first, *made.writer.events]
 
 
+@pytest.mark.slow
 def test_one_that_screening_promotes_is_verified_on_what_screening_saw(tmp_path: Path) -> None:
     made = campaign(tmp_path, 10, effect=lambda c: -0.1 if canary(c) else 0.0)
     assert run_campaign(made.ctx) == "finished"
