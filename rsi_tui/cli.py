@@ -132,13 +132,14 @@ def check(
     """
     from rsi_tui.app.plain import PlainLog
     from rsi_tui.audit.reading import checked
-    from rsi_tui.loop.checking import Asked
     from rsi_tui.loop.checking import check as check_workload
     from rsi_tui.loop.setup import silent
+    from rsi_tui.loop.unresumed import Program
 
     home = find_home()
-    asked = Asked(workload, preset, everything, snapshot, committed, unsandboxed)
-    ended = check_workload(home, asked, listen=silent if as_json else PlainLog, on_note=_note)
+    program = Program(workload, preset, snapshot, committed, unsandboxed)
+    listen = silent if as_json else PlainLog
+    ended = check_workload(home, program, everything=everything, listen=listen, on_note=_note)
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     text = checked(home, ended.check, as_json, colour)
     print(text if as_json else f"\n{text}")
@@ -161,12 +162,14 @@ def baseline(
     """
     from rsi_tui.app.plain import PlainLog
     from rsi_tui.audit.reading import baseline as found
-    from rsi_tui.loop.baselining import Asked, measure_baseline
+    from rsi_tui.loop.baselining import measure_baseline
     from rsi_tui.loop.setup import silent
+    from rsi_tui.loop.unresumed import Program
 
     home = find_home()
-    asked = Asked(workload, preset, profile, snapshot, committed, unsandboxed)
-    id = measure_baseline(home, asked, listen=silent if as_json else PlainLog, on_note=_note)
+    program = Program(workload, preset, snapshot, committed, unsandboxed)
+    listen = silent if as_json else PlainLog
+    id = measure_baseline(home, program, profile_only=profile, listen=listen, on_note=_note)
     text = found(home, id, as_json, sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
     print(text if as_json else f"\n{text}")
 

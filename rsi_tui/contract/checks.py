@@ -90,8 +90,6 @@ def _check_launch(contract: Contract) -> None:
     _check_pattern("launch", "progress", launch.progress, ("step", "loss"))
     if not _inside(launch.workdir):
         raise Complaint("launch", "workdir", "must be a folder inside the workload's, relative to it.")
-    if launch.link and not re.fullmatch(r"\d+(\.\d+)?(kbit|mbit|gbit)", launch.link):
-        raise Complaint("launch", "link", 'must be a rate such as "400mbit".')
     for name in launch.env:
         if not VARIABLE.fullmatch(name):
             raise Complaint("launch", "env", f'must have names of variables, and "{name}" is none.')

@@ -52,6 +52,7 @@ class Meeting:
     master: str = "127.0.0.1"
     """address of node 0"""
     port: int = 29500
+    """free in each run, whose network is its own"""
     interface: str = ""
     """network device of each node; '' where there is one node"""
 

@@ -95,6 +95,12 @@ def duration(value: Any) -> float:
     return float(seconds)
 
 
+def link(value: Any) -> str:
+    if text(value):
+        units.parse_rate(value)
+    return text(value)
+
+
 def steps(value: Any) -> tuple[int, int]:
     if not isinstance(value, list) or len(value) != 2 or not all(type(item) is int and item > 0 for item in value):
         raise ValueError("a range of two whole numbers above zero such as [20, 40]")
@@ -165,7 +171,7 @@ SECTIONS: dict[str, dict[str, Key]] = {
         "nodes": Key(whole(1)),
         "procs_per_node": Key(whole(1)),
         "gpus_per_node": Key(whole(0)),
-        "link": Key(text),
+        "link": Key(link),
         "threads": Key(whole(1)),
         "memory_limit": Key(size, required=True, field="memory_limit_bytes"),
         "timeout": Key(duration, required=True, field="timeout_s"),

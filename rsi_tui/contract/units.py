@@ -10,6 +10,8 @@ import re
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT]?)(i?)B?|B)\s*", re.IGNORECASE)
 _SECONDS = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)\s*")
+_RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
+_BITS_PER = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 _SECONDS_PER = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -32,6 +34,14 @@ def parse_seconds(text: str) -> float:
     if not found:
         raise ValueError('a duration such as "120s", "2m" or "1h"')
     return float(found[1]) * _SECONDS_PER[found[2]]
+
+
+def parse_rate(text: str) -> float:
+    """Bits a second of a rate such as "400mbit" or "2.5gbit"; ValueError for anything else."""
+    found = _RATE.fullmatch(text)
+    if not found:
+        raise ValueError('a rate such as "400mbit"')
+    return float(found[1]) * _BITS_PER[found[2]]
 
 
 def format_bytes(count: float) -> str:

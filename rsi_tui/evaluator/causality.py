@@ -30,7 +30,8 @@ def explain_run(raw: RawRun) -> Explanation:
 def failed_node(raw: RawRun) -> int | None:
     """The node whose end is the run's; None for a run of one node, or of several that all ended well."""
     ended = [(node.oom_kill, bool(node.killed_for) and node.killed_for != "peer", node.exit_code != 0) for node in raw.nodes]
-    return next((ended.index(one) for one in sorted(ended, reverse=True) if any(one)), None)
+    worst = max(range(len(ended)), key=ended.__getitem__, default=None)
+    return worst if worst is not None and any(ended[worst]) else None
 
 
 def _log(node: int, lines: list[Line]) -> Log:

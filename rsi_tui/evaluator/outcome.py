@@ -71,8 +71,8 @@ def _out_of_memory(raw: RawRun, limit: int, explanation: Explanation) -> Outcome
     peak = f" at {raw.peak_bytes / 2**20:.0f} MiB" if raw.peak_bytes else ""
     room = f" of {limit / 2**20:.0f} MiB allowed" if limit else ""
     node = failed_node(raw)
-    where = "" if node is None else f"Node {node} was killed" if raw.nodes[node].oom_kill else ""
-    return OutcomeFacts("oom", "host_oom_killed", f"{where or 'Killed'} for want of memory{peak}{room}.", _tail(raw),
+    killed = f"Node {node} was killed" if node is not None and raw.nodes[node].oom_kill else "Killed"
+    return OutcomeFacts("oom", "host_oom_killed", f"{killed} for want of memory{peak}{room}.", _tail(raw),
                         {"limit_bytes": limit} if limit else {}, advice="Use a smaller micro-batch, or recompute activations.")  # fmt: skip
 
 

@@ -38,11 +38,11 @@ from rsi_tui.evaluator.progress import (
     timings,
 )
 from rsi_tui.journal.chain import now_utc
-from rsi_tui.journal.facts import Arm, CandidateFacts, NodeFacts, TrialFacts, TrialKind
+from rsi_tui.journal.facts import Arm, CandidateFacts, TrialFacts, TrialKind
 from rsi_tui.launch.folders import plain_content
 from rsi_tui.launch.folders import remove_tree as remove_tree
 from rsi_tui.launch.local import LocalLauncher
-from rsi_tui.launch.network import PORT, wiring
+from rsi_tui.launch.network import wiring
 from rsi_tui.launch.nodes import run_nodes
 from rsi_tui.launch.sandbox import python_mounts
 from rsi_tui.launch.spec import LaunchSpec, Mount, RawRun
@@ -241,23 +241,22 @@ class TrialRunner:
         usual = not request.extra and request.memory_limit_bytes is None and instruments == Instruments()
         frozen: dict[str, str] = {}
         colds, specs = [], []
-        for node in range(self.contract.launch.nodes):
-            place = _NodePlace.of(tree, out, node)
+        places = [_NodePlace.of(tree, out, node) for node in range(self.contract.launch.nodes)]
+        for place in places:
             frozen = self._copy(request.candidate, place.tree)
             place.out.mkdir(exist_ok=True, mode=0o700)
             colds.append(self._lend_cache(request.candidate.id, place.cache, usual and not request.fills_cache))
             specs.append(self._run_spec(request, place, instruments))
         raw = self._launch(specs, cancel)
-        changed = sorted({path for node in range(len(specs)) for path in changed_frozen(frozen, _NodePlace.of(tree, out, node).tree, self.contract)})
+        changed = sorted({path for place in places for path in changed_frozen(frozen, place.tree, self.contract)})
         collected = self._collect(out, instruments.collect)
         result = self._result(request, raw, started_at, began, out, None, changed, collected)
         if colds[0] is not None:
             return replace(result, facts=colds[0].charge(result.facts, self.contract.objective.amortise_over))
-        cache = _NodePlace.of(tree, out, 0).cache
         if self._caches is not None and request.fills_cache:
-            self._caches.fill(result.facts, cache)
+            self._caches.fill(result.facts, places[0].cache)
         elif self._caches is not None and usual and result.facts.outcome == "ok":
-            self._caches.note(request.candidate.id, cache)
+            self._caches.note(request.candidate.id, places[0].cache)
         return result
 
     def _run_spec(self, request: TrialRequest, place: _NodePlace, instruments: Instruments) -> LaunchSpec:
@@ -273,7 +272,7 @@ class TrialRunner:
             state=_state_place(request.state),
             python=str(self.python),
             node=place.node,
-            meeting=Meeting(wired.master, PORT, wired.interface) if wired is not None else Meeting(),
+            meeting=Meeting(wired.master, interface=wired.interface) if wired is not None else Meeting(),
         )
         states = (Mount(request.state, _state_place(request.state)),) if request.state is not None else ()
         mounts = (*self._mounts(place.tree, place.out), *self._inputs(place.tree), *states, *cache_mounts(place.cache), *instruments.mounts)
@@ -503,7 +502,6 @@ def _facts(
 ) -> TrialFacts:
     """A failed trial has no metric: times and loss are None."""
     return TrialFacts(
-        nodes=tuple(NodeFacts.model_validate(vars(node)) for node in raw.nodes),
         id=request.id,
         candidate=request.candidate.id,
         kind=request.kind,
@@ -531,4 +529,5 @@ def _facts(
         requested_bytes=outcome.requested_bytes,
         foreign_load=raw.foreign_load,
         final_loss=progress.final_loss if outcome.outcome == "ok" else None,
+        nodes=raw.nodes,
     )

@@ -20,18 +20,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from rsi_tui.contract.units import parse_rate
 from rsi_tui.errors import SandboxError
 
-PORT = 29500
-"""where the processes of a run meet; free in each run, whose network is its own"""
 FLAG_UNLIMITED = "link: nodes share a loopback device, its rate is not limited"
-_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 _PATIENCE_S = 10.0
 _LOOPBACK_UP = (
     "import fcntl,socket,struct\n"
@@ -56,9 +53,8 @@ SWITCHED = Wiring("eth0", "10.77.0.1")
 
 
 def rate_bits(link: str) -> float:
-    """Bits a second of a contract's `link`, such as '400mbit'; 0 for '' (not limited)."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", link)
-    return float(match[1]) * _UNITS[match[2]] if match else 0.0
+    """Bits a second of a contract's `link`; 0 for '' (not limited)."""
+    return parse_rate(link) if link else 0.0
 
 
 def burst_bytes(rate: float) -> int:

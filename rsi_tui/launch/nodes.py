@@ -17,10 +17,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rsi_tui.journal.facts import NodeFacts
 from rsi_tui.launch.load import foreign_load, read_load
 from rsi_tui.launch.local import LocalLauncher
 from rsi_tui.launch.network import Network, rate_bits, wiring
-from rsi_tui.launch.spec import LaunchSpec, Line, NodeRun, RawRun
+from rsi_tui.launch.spec import LaunchSpec, Line, RawRun
 
 GRACE_S = 5.0
 """that other nodes have to say what they see when one has failed"""
@@ -122,17 +123,25 @@ class _Job:
                 self._ended_for_peer = {futures.index(future) for future in running}
                 self._stop.set()
 
-    def node_run(self, node: int, sent: int | None) -> NodeRun:
+    def node_run(self, node: int, sent: int | None) -> NodeFacts:
         run = self.runs[node]
         killed = "peer" if node in self._ended_for_peer and run.killed_for == "cancelled" else run.killed_for
-        return NodeRun(run.exit_code, run.signal, killed, run.wall_s, run.oom_kill, run.peak_bytes, sent)
+        return NodeFacts(
+            exit_code=run.exit_code,
+            signal=run.signal,
+            killed_for=killed,
+            wall_s=run.wall_s,
+            oom_kill=run.oom_kill,
+            peak_bytes=run.peak_bytes,
+            sent_bytes=sent,
+        )
 
 
 def _well(run: RawRun) -> bool:
     return run.exit_code == 0 and not run.killed_for
 
 
-def _joined(job: _Job, ended: list[NodeRun]) -> RawRun:
+def _joined(job: _Job, ended: list[NodeFacts]) -> RawRun:
     """One record of all nodes: the end of the one that failed first, the highest peak, all lines in order of arrival."""
     runs = job.runs
     bad = [node for node in job.order if ended[node].killed_for != "peer" and not _well(runs[node])]

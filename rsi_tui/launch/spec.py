@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from rsi_tui.journal.facts import NodeFacts
+
 
 @dataclass(frozen=True)
 class Mount:
@@ -61,21 +63,6 @@ class Line:
 
 
 @dataclass(frozen=True)
-class NodeRun:
-    """What the launcher saw of one node of a run of several."""
-
-    exit_code: int | None
-    signal: int | None
-    killed_for: str
-    """as in RawRun; 'peer' when it was ended because another node had failed"""
-    wall_s: float
-    oom_kill: bool
-    peak_bytes: int | None
-    sent_bytes: int | None
-    """over its link; None where the link is not counted"""
-
-
-@dataclass(frozen=True)
 class RawRun:
     """What the launcher saw of one process tree. No judgement."""
 
@@ -103,7 +90,7 @@ class RawRun:
     """highest memory of the tree on any one GPU; None when not to be had, or no GPU was asked for"""
     gpu_memory_source: Literal["", "nvml", "none"] = ""
     """'' when no GPU was asked for"""
-    nodes: tuple[NodeRun, ...] = ()
+    nodes: tuple[NodeFacts, ...] = ()
     """each node by itself, of a run of several; peak_bytes above is then that of the fullest node"""
 
     @property

@@ -1,43 +1,26 @@
 """`rsi check`: the contract read, the program seen to run, and everything dishonest that can be planted caught.
 
 A journal of its own (`kind` "check"), of the same events and durable steps as a campaign's. What it found is taken over by
-campaigns and evaluations under the same conditions. It draws no error probability and adopts nothing.
+campaigns and evaluations under the same conditions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from rsi_tui.errors import ContractError, GateError
-from rsi_tui.evaluator.lab import HostFault
 from rsi_tui.evaluator.ledger import campaign_alpha
-from rsi_tui.evaluator.service import Interrupted
 from rsi_tui.journal.home import next_ordinal
 from rsi_tui.locations import Home
 from rsi_tui.loop.challenge import challenge, find_challenge
-from rsi_tui.loop.context import Context, Stopped
-from rsi_tui.loop.engine import interruptible
+from rsi_tui.loop.context import Context
 from rsi_tui.loop.known_noise import find_calibration
-from rsi_tui.loop.outer import end
-from rsi_tui.loop.setup import Listen, Opened, Request, forget, open_campaign, outliving, silent
+from rsi_tui.loop.setup import Listen, silent
+from rsi_tui.loop.unresumed import Program, carry_out
 
 PAIRS = 4
 """A/A pairs: a check needs the bands of the invariants and hardly any of the noise"""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a person asked for on the command line."""
-
-    workload: Path
-    preset: str = ""
-    everything: bool = False
-    """run every planted cheat and every escape, whatever is known already"""
-    snapshot: bool = False
-    committed: bool = False
-    unsandboxed: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,51 +34,22 @@ class Checked:
 
 def check(
     home: Home,
-    asked: Asked,
+    program: Program,
+    *,
+    everything: bool = False,
     listen: Listen = silent,
     on_note: Callable[[str], None] = lambda note: None,
 ) -> Checked:
-    """Check a workload; raises ContractError, leaving nothing behind, when the contract or the unchanged program is at fault.
+    """Check a workload; with `everything` each planted cheat and escape is run, whatever is known already.
 
-    Raises Interrupted when a person stopped it: a check begins anew.
+    Raises what `carry_out` raises.
     """
-    tell = outliving(on_note)
-    request = Request(
-        asked.workload, asked.preset, "check", snapshot=asked.snapshot, committed=asked.committed,
-        unsandboxed=asked.unsandboxed,
-    )  # fmt: skip
-    opened = open_campaign(home, request, listen=listen, tell=tell, aa_pairs=PAIRS)
-    for note in opened.notes:
-        tell(note)
-    try:
-        with interruptible(opened.context.cancel):
-            return _carry(opened, asked.everything)
-    finally:
-        opened.recall.close()
-        opened.writer.close()
-
-
-def _carry(opened: Opened, everything: bool) -> Checked:
-    ctx, over = opened.context, False
-    try:
-        code, reason = _measured(ctx, everything)
-        end(ctx, "finished" if code == 0 else "stopped", reason)
-        over = True
-    except (Interrupted, ContractError, Stopped) as ended:
-        opened.writer.close()
-        forget(ctx.paths)
-        if isinstance(ended, Interrupted) and not isinstance(ended, HostFault):
-            raise Interrupted("Stopped, and nothing of it is kept: a check begins anew, so give the same command again.") from ended
-        raise
-    finally:
-        ctx.evaluator.close(finished=over)
-    return Checked(ctx.created.campaign, code == 0, code)
+    id, code = carry_out(home, "check", program, lambda ctx: _measured(ctx, everything), listen, on_note, aa_pairs=PAIRS)
+    return Checked(id, code == 0, code)
 
 
 def _measured(ctx: Context, everything: bool) -> tuple[int, str]:
     """(exit code, why) after all that a check looks at."""
-    ctx.enter("contracted")
-    ctx.heed_people()
     if how := ctx.evaluator.check_runs("check", ctx.evaluator.original):
         raise ContractError(f"The program unchanged ended in one of two runs as {how}")
     if everything or find_challenge(ctx.home, ctx.created) is None:

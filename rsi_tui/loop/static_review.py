@@ -121,7 +121,7 @@ def blind(text: str) -> str:
         if token.type == tokenize.COMMENT:
             _cut(lines, token.start, token.end, "")
         elif in_string:
-            _cut(lines, token.start, token.end, "..." if at in starts else "")
+            _cut(lines, token.start, token.end, '"."' if at in starts else "")
     return "".join(lines)
 
 

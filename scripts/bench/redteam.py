@@ -36,8 +36,9 @@ from rsi_tui.journal.view import load_campaign
 from rsi_tui.launch.cost import sandbox_cost
 from rsi_tui.locations import Home
 from rsi_tui.loop import challenge
-from rsi_tui.loop.checking import Asked, check
+from rsi_tui.loop.checking import check
 from rsi_tui.loop.static_review import review_diff
+from rsi_tui.loop.unresumed import Program as Workload
 from scripts.bench.common import Figure, show
 
 WORKLOADS = Path(__file__).resolve().parents[2] / "workloads"
@@ -87,9 +88,9 @@ def live(workload: Path, home: Home, notes: list[str], beyond: str) -> Iterator[
         elsewhere = {attack.name for attack, _ in plant_all(program_of(WORKLOADS / beyond))}
         notes.append(f"Run were the cheats that {beyond} gives no opening for; the others are run there.")
         with patch.object(challenge, "live_set", lambda able: [pair for pair in able if pair[0].name not in elsewhere]):
-            done = check(home, Asked(workload, "quick", committed=True))
+            done = check(home, Workload(workload, "quick", committed=True))
     else:
-        done = check(home, Asked(workload, "quick", everything=True, committed=True))
+        done = check(home, Workload(workload, "quick", committed=True), everything=True)
     made = load_campaign(home, done.check).red_team
     assert made is not None
     cheats = [p for p in made.planted if p.kind == "cheat" and p.name not in elsewhere]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -20,6 +19,7 @@ for name in ("--steps", "--seed", "--width", "--fail"):
     parser.add_argument(name, type=int, default=-1)
 parser.add_argument("--out")
 args = parser.parse_args()
+print("rank", os.environ["RANK"], "has width", args.width, flush=True)
 rank, where = int(os.environ["RANK"]), (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
 if rank == 0:
     peer = socket.create_server(where).accept()[0]
@@ -84,5 +84,6 @@ def test_a_frozen_file_that_another_node_changes_is_found(bench: Bench) -> None:
     assert f"{FROZEN}conf.json" in facts.flags
 
 
-def test_a_perturbation_reaches_every_node(bench: Bench, tmp_path: Path) -> None:
-    assert bench.run(extra="--width 3").facts.outcome == "ok"
+def test_a_perturbation_reaches_every_node(bench: Bench) -> None:
+    told = {(line.node, line.text) for line in bench.run(extra="--width 3").run.lines if "width" in line.text}
+    assert told == {(0, "rank 0 has width 3"), (1, "rank 1 has width 3")}

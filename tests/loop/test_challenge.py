@@ -16,7 +16,8 @@ from rsi_tui.journal.view import load_campaign
 from rsi_tui.locations import Home
 from rsi_tui.loop import checking
 from rsi_tui.loop.challenge import challenge
-from rsi_tui.loop.checking import Asked, check
+from rsi_tui.loop.checking import check
+from rsi_tui.loop.unresumed import Program
 from rsi_tui.minds.builtin.mind import BuiltinMind
 from tests.support.campaigns import TINY, tiny_repository
 from tests.support.loops import Bench, Oracle, bench
@@ -106,7 +107,7 @@ def test_a_check_of_a_real_program_passes_and_the_next_one_takes_it_over(tmp_pat
     text = (TINY / "workload.toml").read_text().replace("red_team = false", "red_team = true")
     repository = tiny_repository(tmp_path / "tiny", workload__toml=text)
     home = Home(tmp_path / "home")
-    first = check(home, Asked(repository, "quick"))
+    first = check(home, Program(repository, "quick"))
     view = load_campaign(home, first.check)
     assert view.red_team is not None
     assert first.passed, view.red_team.through
@@ -114,7 +115,7 @@ def test_a_check_of_a_real_program_passes_and_the_next_one_takes_it_over(tmp_pat
     data = check_data(view)
     assert data["passed"] and "PASSED" in check_page(data)
 
-    second = check(home, Asked(repository, "quick"))
+    second = check(home, Program(repository, "quick"))
     taken_over = load_campaign(home, second.check).red_team
     assert taken_over is not None and taken_over.origin == first.check
     assert "nothing got through" in summary(taken_over)
@@ -127,7 +128,7 @@ def checked(folder: Path, *replaced: tuple[str, str]) -> RedTeamed:
         assert old in text
         text = text.replace(old, new)
     home = Home(folder / "home")
-    made = check(home, Asked(tiny_repository(folder / "tiny", workload__toml=text), "quick"))
+    made = check(home, Program(tiny_repository(folder / "tiny", workload__toml=text), "quick"))
     found = load_campaign(home, made.check).red_team
     assert found is not None
     return found

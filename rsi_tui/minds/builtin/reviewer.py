@@ -69,9 +69,7 @@ def _made_by(brief: ReviewBrief) -> str:
     A technique of one layer may touch code that looks like another's: a gradient is averaged where the optimizer steps.
     """
     changed = {name: value for name, value in brief.knobs_after.items() if brief.knobs_before.get(name) != value}
-    # a docstring is shown as `...`, which techniques know as a statement and not as what may be passed over
-    shown = {path: re.sub(r"(?m)^([ \t]*)\.\.\.[ \t]*$", r'\1"."', text) for path, text in brief.before.items()}
-    situation = Situation(shown, brief.contract, None, brief.knobs_before)
+    situation = Situation(brief.before, brief.contract, None, brief.knobs_before)
     alone: dict[str, Change] = {}
     for id in brief.direction.techniques:
         with contextlib.suppress(PatchError):
@@ -84,7 +82,7 @@ def _made_by(brief: ReviewBrief) -> str:
         except PatchError:
             continue
         settings = {name: value for name, value in change.knobs.items() if brief.knobs_before.get(name) != value}
-        after = {**shown, **change.sources}
+        after = {**brief.before, **change.sources}
         if settings == changed and all(_same_code(after.get(path), brief.after.get(path)) for path in {*after, *brief.after}):
             return " with ".join(chosen)
     return ""
