@@ -4,8 +4,8 @@
 
 Trains the bundled dense workload of two nodes over links of three rates, in turn, and compares how much longer a step
 takes over a slower link with what its bytes say. Then starts engines with a run of two nodes and kills them with
-SIGKILL at random moments; processes, network namespaces and memory groups are counted afterwards. About eight minutes on
-two cores; --quick measures two rates once and kills five.
+SIGKILL at random moments; processes, network namespaces and memory groups are counted afterwards. It wants the
+machine to itself; --quick measures two rates once and kills five.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from rsi_tui.evaluator.trial import TrialRequest, TrialResult, TrialRunner
+from rsi_tui.evaluator.trial import TrialResult
 from rsi_tui.launch.memory import find_controllers, reclaim
 from rsi_tui.launch.network import rate_bits, wiring
 from scripts.bench.common import Figure, show
-from scripts.bench.stacked import opened
+from scripts.bench.stacked import look, opened, runner
 
 RATES = ("1gbit", "512mbit", "256mbit")
 STEPS = 10
@@ -51,14 +51,13 @@ def over_links(rates: tuple[str, ...], repeats: int) -> Iterator[Figure]:
     """Median step time at each rate, and what the difference should be by the bytes that a step sends."""
     with tempfile.TemporaryDirectory(prefix="rsi-nodes-") as folder:
         campaign = opened("dense_multi", Path(folder), "", "quick")
-        runner: TrialRunner = campaign.context.evaluator._lab.runner
-        terms, original = runner.contract, campaign.context.evaluator.original
+        trials, original = runner(campaign.context), campaign.context.evaluator.original
+        terms = trials.contract
         seen: dict[str, list[TrialResult]] = {rate: [] for rate in rates}
         for repeat in range(repeats):
             for rate in rates:
-                runner.contract = terms.model_copy(update={"launch": terms.launch.model_copy(update={"link": rate})})
-                request = TrialRequest("bench", original, "check", "check", "", 0, 1, STEPS, 100 + repeat, keep_checkpoint=False)
-                seen[rate].append(runner.run(request))
+                trials.contract = terms.model_copy(update={"launch": terms.launch.model_copy(update={"link": rate})})
+                seen[rate].append(look(trials, original, STEPS, 100 + repeat))
         campaign.context.evaluator.close(finished=False)
         campaign.writer.close()
     steps = {rate: statistics.median(r.facts.step_s or float("nan") for r in found) for rate, found in seen.items()}

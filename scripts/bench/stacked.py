@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rsi_tui.contract.command import resolve_python
 from rsi_tui.contract.fingerprint import launch_fingerprint
 from rsi_tui.contract.model import KnobValue
+from rsi_tui.evaluator.trial import TrialRequest, TrialResult, TrialRunner
 from rsi_tui.journal.facts import CandidateFacts, ProfileFacts
+from rsi_tui.launch.local import LocalLauncher
 from rsi_tui.locations import Home
 from rsi_tui.loop.context import Context
 from rsi_tui.loop.setup import Opened, Request, open_campaign
@@ -42,6 +45,16 @@ def opened(workload: str, folder: Path, preset: str, name: str) -> Opened:
     home = Home(folder / f"home-{workload}")
     resume = any(home.root.glob("campaigns/*"))
     return open_campaign(home, Request(place, preset=name, candidates=1, resume=resume), BuiltinMind())
+
+
+def runner(ctx: Context) -> TrialRunner:
+    """What runs trials of the campaign's program, for looks at a candidate that no verdict comes of."""
+    return TrialRunner(ctx.contract, LocalLauncher(), ctx.mirror, ctx.paths, Path(resolve_python(ctx.contract)))
+
+
+def look(trials: TrialRunner, candidate: CandidateFacts, steps: int, seed: int) -> TrialResult:
+    """One run of a candidate; nothing of it is kept."""
+    return trials.run(TrialRequest("look", candidate, "check", "check", "", 0, 1, steps, seed, keep_checkpoint=False))
 
 
 def situation(ctx: Context, profile: ProfileFacts | None) -> Situation:
