@@ -58,8 +58,11 @@ def rate_bits(link: str) -> float:
 
 
 def burst_bytes(rate: float) -> int:
-    """Bucket of a link: 4 ms of its rate, and never less than a few of the largest packets (64 KiB)."""
-    return max(256 * 1024, int(rate / 8 * 0.004))
+    """Bucket of a link: 1 ms of its rate, and never less than the largest packet, 64 KiB and its headers.
+
+    Small, since what a bucket lets through at full speed after each pause is not on the link's rate.
+    """
+    return max(80 * 1024, int(rate / 8 * 0.001))
 
 
 @functools.cache

@@ -123,7 +123,7 @@ def main() -> int:
     if why_not := wiring().why_unlimited:
         print(f"nodes: {why_not}", file=sys.stderr)
         return 1
-    rates, repeats, kills = (RATES[1:], 1, 5) if args.quick else (RATES, 3, args.kills)
+    rates, repeats, kills = (RATES[1:], 1, 5) if args.quick else (RATES, 5, args.kills)
     found = [*over_links(rates, repeats), *killed(kills)]
     notes = ["--quick left out one rate, two repeats and most kills"] if args.quick else []
     return show("nodes", found, args.json, notes)
