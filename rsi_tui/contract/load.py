@@ -46,7 +46,7 @@ def load_contract(path: Path, preset: str = "") -> Contract:
     presets = _presets(file, document)
     if preset and preset not in presets and preset not in PROOF_DEFAULTS:
         known = ", ".join(dict.fromkeys((*PROOF_DEFAULTS, *presets)))
-        raise ContractError(f'{file}: there is no preset "{preset}"; presets here are {known}.')
+        raise ContractError(f'{file}: there is no preset "{_line(preset)}"; presets here are {_line(known)}.')
     chosen = preset or "full"
     override = presets.get(chosen, {})
     _check_keys(file, document, "")
@@ -97,7 +97,7 @@ def _check_keys(file: Path, document: Table, prefix: str) -> None:
             continue
         if section not in SECTIONS:
             raise ContractError(f"{file}: {_unknown(prefix + section, 'section', section, [*SECTIONS, 'knobs'])}")
-        where = f"[{prefix}{section}]"
+        where = f"[{_line(prefix)}{section}]"
         if not isinstance(content, dict):
             raise ContractError(f"{file}: {where} must be a table of keys, not {_show(content)}.")
         for key, value in content.items():
@@ -105,7 +105,7 @@ def _check_keys(file: Path, document: Table, prefix: str) -> None:
 
 
 def _check_knobs(file: Path, content: Any, prefix: str) -> None:
-    where = f"[[{prefix}knobs]]"
+    where = f"[[{_line(prefix)}knobs]]"
     if not isinstance(content, list) or not all(isinstance(item, dict) for item in content):
         raise ContractError(f"{file}: knobs must be written as {where} tables.")
     names: set[str] = set()
@@ -113,13 +113,13 @@ def _check_knobs(file: Path, content: Any, prefix: str) -> None:
         label = _knob_label(where, table, number)
         _read_table(file, label, KNOB, table)
         if table["name"] in names:
-            raise ContractError(f'{file}: {where} name must be unique, and "{table["name"]}" stands there twice.')
+            raise ContractError(f'{file}: {where} name must be unique, and "{_line(table["name"])}" stands there twice.')
         names.add(table["name"])
 
 
 def _knob_label(where: str, table: Table, number: int) -> str:
     name = table.get("name")
-    return f'{where} "{name}"' if isinstance(name, str) else f"{where} number {number}"
+    return f'{where} "{_line(name)}"' if isinstance(name, str) else f"{where} number {number}"
 
 
 def _read_table(file: Path, where: str, keys: Mapping[str, Key], table: Table) -> Table:
@@ -152,7 +152,13 @@ def _expected(key: Key) -> str:
 
 def _unknown(shown: str, what: str, name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-    return f'has no {what} "{shown}"; the nearest is "{near[0]}".' if near else f'has no {what} "{shown}".'
+    told = f'has no {what} "{_line(shown)}"'
+    return f'{told}; the nearest is "{near[0]}".' if near else f"{told}."
+
+
+def _line(name: str) -> str:
+    """A name from the file as one line of a message can hold it: what can't be printed as an escape."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def _show(value: Any) -> str:
@@ -189,8 +195,8 @@ def _sentence(file: Path, complaint: Complaint, preset: str, override: Table) ->
         if isinstance(inside, dict)
         else any(knob["name"] == complaint.knob for knob in inside or ())
     )
-    section = f"preset.{preset}.{complaint.section}" if overridden else complaint.section
-    where = f'[[{section}]] "{complaint.knob}"' if complaint.section == "knobs" else f"[{section}]"
+    section = f"preset.{_line(preset)}.{complaint.section}" if overridden else complaint.section
+    where = f'[[{section}]] "{_line(complaint.knob)}"' if complaint.section == "knobs" else f"[{section}]"
     return f"{file}: {where} {complaint.key} {complaint.text}"
 
 
@@ -202,7 +208,7 @@ def _build(file: Path, document: Table, preset: str) -> Contract:
         name: _read_table(file, f"[{name}]", keys, document.get(name, {}))
         for name, keys in SECTIONS.items()
     }  # fmt: skip
-    knobs = [_read_table(file, f'[[knobs]] "{knob["name"]}"', KNOB, knob) for knob in document.get("knobs", [])]
+    knobs = [_read_table(file, f'[[knobs]] "{_line(knob["name"])}"', KNOB, knob) for knob in document.get("knobs", [])]
     proof = PROOF_DEFAULTS.get(preset, PROOF_DEFAULTS["full"]) | read["proof"]
     return Contract(
         name=read["workload"]["name"],

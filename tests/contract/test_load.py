@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rsi_tui.contract.load import load_contract
@@ -306,6 +306,9 @@ PLACES = [(section, key) for section, table in tomllib.loads(FULL).items() if is
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(PLACES), JUNK)
+@example(("preset", "quick"), {"\n": None})
+@example(("preset", "quick"), {"knobs": [{"name": "a\nb"}]})
+@example(("preset", "a\nb"), {"knobs": 3})
 def test_any_value_anywhere_is_read_or_told_never_a_crash(place: tuple[str, str], junk: object) -> None:
     from rsi_tui.contract import load
 

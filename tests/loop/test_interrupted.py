@@ -17,6 +17,7 @@ from rsi_tui.locations import Home
 from rsi_tui.loop import checking, engine, evaluating
 from rsi_tui.loop.evaluating import Asked, evaluate
 from rsi_tui.loop.recall import Recall
+from rsi_tui.loop.unresumed import Program
 from tests.support.campaigns import tiny_repository
 from tests.support.loops import Writer
 from tests.support.story import story
@@ -112,5 +113,5 @@ def test_a_check_that_was_interrupted_leaves_nothing_and_says_so(
     monkeypatch.setattr(checking, "_measured", end)
     home = Home(tmp_path / "home")
     with pytest.raises(Interrupted, match=says):
-        checking.check(home, checking.Asked(workload, preset="quick", committed=True))
+        checking.check(home, Program(workload, preset="quick", committed=True))
     assert campaign_ids(home) == []
