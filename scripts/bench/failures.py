@@ -36,6 +36,7 @@ PRESET = f"""
 [preset.short.launch]
 threads = 1
 timeout = "90s"
+memory_limit = "768MiB"     # two processes of the program, where a failure wants a second rank
 
 [preset.short.objective]
 steps = [5, 6]
