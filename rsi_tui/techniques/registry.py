@@ -38,6 +38,7 @@ def all_techniques() -> tuple[Technique, ...]:
     from rsi_tui.techniques.kernel.activations import FusedActivation, InPlaceActivation
     from rsi_tui.techniques.kernel.autocast import Bf16Autocast
     from rsi_tui.techniques.kernel.autocast_cache import AutocastCacheKept
+    from rsi_tui.techniques.kernel.causal_blocks import CausalBlocks
     from rsi_tui.techniques.kernel.channels import ChannelsLast
     from rsi_tui.techniques.kernel.constants import ConstantsMadeOnce
     from rsi_tui.techniques.kernel.fused_qkv import FusedQkv
@@ -70,6 +71,7 @@ def all_techniques() -> tuple[Technique, ...]:
     return (
         NoActivationCheckpointing(),
         Sdpa(),
+        CausalBlocks(),
         FusedQkv(),
         BatchedExperts(),
         SortedExperts(),

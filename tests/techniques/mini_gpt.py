@@ -86,7 +86,7 @@ def fit(steps=3, passes=2, rows=2):
 
 SOURCES = {"decoder.py": MODEL, "fit.py": TRAIN}
 EDITS_CODE = {
-    "sdpa", "fused-qkv", "fused-activation", "inplace-activation", "linear-cross-entropy", "chunked-cross-entropy",
+    "sdpa", "causal-blocks", "fused-qkv", "fused-activation", "inplace-activation", "linear-cross-entropy", "chunked-cross-entropy",
     "fused-optimizer", "foreach-optimizer", "clip-foreach", "zero-grad-to-none", "activation-checkpointing",
     "defer-host-sync", "torch-compile", "bf16-autocast",
 }  # fmt: skip
