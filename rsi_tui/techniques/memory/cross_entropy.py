@@ -60,9 +60,12 @@ class _LinearCrossEntropy({torch}.autograd.Function):
             part = slice(start, start + rows)
             logits = {F}.linear(hidden[part], weight, bias)
             wanted = targets[part].where(kept[part], 0).unsqueeze(1)
-            log_p = logits.log_softmax(1, dtype=exact)
-            total -= log_p.gather(1, wanted).squeeze(1).where(kept[part], 0).sum()
-            grad = log_p.exp_().scatter_add_(1, wanted, {torch}.full_like(wanted, -1, dtype=exact)).to(logits.dtype)
+            grad = logits.softmax(1, dtype=exact)
+            # The largest probability is one over the sum of exponentials, which so are computed once.
+            own, top = logits.gather(1, wanted).to(exact), logits.amax(1, keepdim=True).to(exact)
+            log_p = own - top + grad.amax(1, keepdim=True).log()
+            total -= log_p.squeeze(1).where(kept[part], 0).sum()
+            grad = grad.scatter_add_(1, wanted, {torch}.full_like(wanted, -1, dtype=exact)).to(logits.dtype)
             d_hidden[part] = (grad @ weight) * scale[part]
             d_weight += grad.t() @ (hidden[part] * scale[part])
             if d_bias is not None:
