@@ -27,7 +27,7 @@ from scripts.bench.stacked import Stack, built, look, opened, runner
 
 STACKS: dict[str, Stack] = {
     "dense_single": Stack(
-        ("sdpa", "fused-activation", "fused-optimizer", "clip-foreach"),
+        ("sdpa", "causal-blocks", "fused-qkv", "fused-activation", "linear-cross-entropy", "fused-optimizer", "clip-foreach"),
         {"tcmalloc": True, "micro_batch": 4},
     ),
     "moe_single": Stack(
