@@ -35,7 +35,8 @@ STACKS: dict[str, Stack] = {
         {"tcmalloc": True, "micro_batch": 8},
     ),
     "dense_multi": Stack(
-        ("sync-once", "overlapped-all-reduce", "bf16-gradients", "sdpa", "fused-activation", "fused-optimizer", "clip-foreach"),
+        ("sync-once", "overlapped-all-reduce", "bf16-gradients", "sdpa", "fused-activation", "linear-cross-entropy", "fused-optimizer",
+         "clip-foreach"),
         {"tcmalloc": True},
     ),
     "moe_multi": Stack(

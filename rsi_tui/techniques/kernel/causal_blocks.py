@@ -13,8 +13,8 @@ from rsi_tui.techniques.idioms.program import FUNCTIONAL, Program, SourceFile
 from rsi_tui.techniques.idioms.tree import Edits, code, walk
 from rsi_tui.techniques.kernel.sdpa import ATTENTION_OPERATORS, SAVED_OF_ATTENTION, Sdpa
 
-SAVED_OF_FUSED = 0.4
-"""part of the time of PyTorch's fused kernel that blocks save on a CPU, T 128-1024, head size 32-64, one thread"""
+SAVED_OF_FUSED = 0.33
+"""part of the time of PyTorch's fused kernel that blocks save on a CPU, T 512-1024, head size 32-64, one or two threads, pages reused"""
 HELPER = "_causal_attention"
 
 _FUNCTION = '''\
@@ -24,13 +24,14 @@ class _CausalBlocks({torch}.autograd.Function):
     @staticmethod
     def forward(ctx, query, key, value, scale):
         hidden = {torch}.full((64, 64), float("-inf"), dtype=query.dtype).triu_(1)
-        out, kept = {torch}.empty_like(value), []
+        query, turned, parts, kept = query * scale, key.transpose(1, 2).contiguous(), [], []
         for start in range(0, query.size(1), 64):
             end = min(start + 64, query.size(1))
-            scores = (query[:, start:end] * scale) @ key[:, :end].transpose(1, 2)
+            scores = query[:, start:end] @ turned[:, :, :end]
             scores[:, :, start:] += hidden[: end - start, : end - start]
             kept.append(scores.softmax(-1))
-            out[:, start:end] = kept[-1] @ value[:, :end]
+            parts.append(kept[-1] @ value[:, :end])
+        out = {torch}.cat(parts, 1)
         ctx.scale = scale
         ctx.save_for_backward(query, key, value, out, *kept)
         return out
@@ -39,16 +40,16 @@ class _CausalBlocks({torch}.autograd.Function):
     @{torch}.autograd.function.once_differentiable
     def backward(ctx, grad):
         query, key, value, out, *kept = ctx.saved_tensors
-        d_query, d_key, d_value = {torch}.empty_like(query), {torch}.zeros_like(key), {torch}.zeros_like(value)
-        own = (grad * out).sum(-1, keepdim=True)
+        d_key, d_value, parts = {torch}.zeros_like(key), {torch}.zeros_like(value), []
+        own, turned = (grad * out).sum(-1, keepdim=True), value.transpose(1, 2).contiguous()
         for start, weights in zip(range(0, query.size(1), 64), kept):
             end = min(start + 64, query.size(1))
             part = grad[:, start:end]
-            d_value[:, :end].baddbmm_(weights.transpose(1, 2), part)
-            d_scores = (part @ value[:, :end].transpose(1, 2)).sub_(own[:, start:end]).mul_(weights).mul_(ctx.scale)
-            d_query[:, start:end] = d_scores @ key[:, :end]
-            d_key[:, :end].baddbmm_(d_scores.transpose(1, 2), query[:, start:end])
-        return d_query, d_key, d_value, None
+            d_value[:, :end] += weights.transpose(1, 2) @ part
+            d_scores = (part @ turned[:, :, :end]).sub_(own[:, start:end]).mul_(weights)
+            parts.append(d_scores @ key[:, :end])
+            d_key[:, :end] += d_scores.transpose(1, 2) @ query[:, start:end]
+        return {torch}.cat(parts, 1).mul_(ctx.scale), d_key, d_value, None
 '''
 _MAIN = '''\
 def _causal_attention(query, key, value, scale=None):
@@ -60,7 +61,7 @@ def _causal_attention(query, key, value, scale=None):
         or {torch}.is_autocast_enabled("cpu")
         or not query.dtype == key.dtype == value.dtype
         or not query.shape == key.shape == value.shape
-        or query.size(-2) < 128
+        or query.size(-2) < 256
     ):
         return {F}.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
     flat = [x.reshape(-1, *x.shape[-2:]) for x in (query, key, value)]
