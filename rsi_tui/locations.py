@@ -4,6 +4,7 @@
       home.jsonl                    journal of the home: notes, knowledge, alpha ledger, retrievals
       mirrors/KEY.git               bare mirror of a training repository
       campaigns/ID/                 journal.jsonl, blobs/, commands/, engine.lock, reports/
+      anchors/ID                    newest line of that journal
       evaluator/ID/                 mode 0700: vault, trees, scratch, hidden data; never in a sandbox
       library/                      experience.duckdb, vectors.lance
 """
@@ -28,6 +29,11 @@ class CampaignPaths:
     @property
     def journal(self) -> Path:
         return self.root / "journal.jsonl"
+
+    @property
+    def anchor(self) -> Path:
+        """Newest line of the journal, outside the folder that holds it."""
+        return self.root.parent.parent / "anchors" / self.root.name
 
     @property
     def blobs(self) -> Path:
@@ -80,6 +86,11 @@ class Home:
     @property
     def journal(self) -> Path:
         return self.root / "home.jsonl"
+
+    @property
+    def anchor(self) -> Path:
+        """Newest line of the home's own journal."""
+        return self.root / "anchors" / "home"
 
     @property
     def mirrors(self) -> Path:

@@ -5,7 +5,7 @@ kept aside and removed; every other damage is an error that names its line. A ha
 line's bytes up to its `hash` member, closed with `}`, so that any tool can check it without a JSON
 writer of its own. Plain reads check order and links and recompute no hash; `verify` recomputes all.
 
-Not promised: that a journal cut at a line's end is noticed. That needs the head's copy elsewhere.
+A journal cut at a line's end is noticed where its newest line is noted elsewhere (see `anchors`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from rsi_tui.errors import JournalError
+from rsi_tui.journal.anchors import Anchor, disagreement, is_damaged, read_anchor, write_anchor
 from rsi_tui.journal.events import SCHEMA_VERSION, Event
 from rsi_tui.journal.facts import Fact
 
@@ -41,17 +43,22 @@ def now_utc() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def read_events(path: Path) -> list[Event]:
+def read_events(path: Path, anchor: Path | None = None) -> list[Event]:
     """All events of a journal, oldest first; a torn last line is left out.
 
-    Raises JournalError when the file is missing, or naming the first damaged line.
+    Raises JournalError when the file is missing, or naming the first damaged line, or the one that `anchor` knows
+    and the journal does not hold.
     """
+    known = read_anchor(anchor) if anchor is not None else None  # before the file: a writer may be at work
     try:
         data = path.read_bytes()
     except OSError as error:
         raise JournalError(f"cannot read the journal {path}: {error.strerror}.") from error
     complete, _ = _split_torn(data)
-    return _parse(path, complete, first_line=1, seq=0, prev=ZERO)
+    events = _parse(path, complete, first_line=1, seq=0, prev=ZERO)
+    if known is not None and (problem := disagreement(known, [event.hash for event in events])):
+        raise JournalError(f"{path}, {problem}; restore the file from a copy, or move its folder away.")
+    return events
 
 
 def follow(path: Path, after_offset: int) -> tuple[list[Event], int]:
@@ -94,8 +101,12 @@ def head(path: Path) -> tuple[int, str]:
     return event.seq, event.hash
 
 
-def verify(path: Path) -> list[str]:
-    """Every problem of a journal, each named with its line number; empty when the chain is whole."""
+def verify(path: Path, anchor: Path | None = None, known: Sequence[Anchor] = ()) -> list[str]:
+    """Every problem of a journal, each named with its line number; empty when the chain is whole.
+
+    `anchor` is the file that notes its newest line, `known` are lines that others know (reports, bundles).
+    """
+    noted = read_anchor(anchor) if anchor is not None else None
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -103,11 +114,16 @@ def verify(path: Path) -> list[str]:
     complete, torn = _split_torn(data)
     problems: list[str] = []
     seq, prev, number = 0, ZERO, 0
+    hashes: list[str] = []
     for number, line in enumerate(_lines(complete), start=1):
         found, seq, prev = _verify_line(line, seq, prev)
+        hashes.append(prev)
         problems += [f"line {number}: {text}" for text in found]
     if torn:
         problems.append(f"line {number + 1}: torn, it has no line end ({len(torn)} bytes)")
+    if anchor is not None and is_damaged(anchor):
+        problems.append(f"the note of its newest line, {anchor}, is damaged")
+    problems += [text for one in (noted, *known) if one is not None and (text := disagreement(one, hashes))]
     return problems
 
 
@@ -127,8 +143,9 @@ def holder(path: Path) -> int | None:
 class JournalWriter:
     """The one writer of a journal; holds its lock from `open` to `close`."""
 
-    def __init__(self, path: Path, fd: int, lock: int, events: list[Event], size: int) -> None:
+    def __init__(self, path: Path, fd: int, lock: int, events: list[Event], size: int, anchor: Path | None) -> None:
         self.path = path
+        self._anchor = anchor
         self.events = events
         """those that were there when it was opened, oldest first"""
         self._fd = fd
@@ -139,11 +156,12 @@ class JournalWriter:
         self._broken = ""
 
     @classmethod
-    def open(cls, path: Path, wait_s: float = 0.0) -> JournalWriter:
-        """Take the lock, mend a torn last line, check the chain and its last hashes.
+    def open(cls, path: Path, wait_s: float = 0.0, anchor: Path | None = None) -> JournalWriter:
+        """Take the lock, mend a torn last line, check the chain, its last hashes and its newest line against `anchor`.
 
-        `wait_s` is how long to wait for another writer. Raises JournalError when another process holds
-        the journal (naming its PID), or when a line is damaged (naming it).
+        `wait_s` is how long to wait for another writer; `anchor` is where each append notes the newest line. Raises
+        JournalError when another process holds the journal (naming its PID), or when a line is damaged or lost
+        (naming it).
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = _take_lock(path, wait_s)
@@ -155,13 +173,13 @@ class JournalWriter:
         try:
             _flush_folder(path.parent)
             size = _mend(path, fd)
-            events = read_events(path)
+            events = read_events(path, anchor)
             _check_tail(path)
         except BaseException:
             os.close(fd)
             os.close(lock)
             raise
-        return cls(path, fd, lock, events, size)
+        return cls(path, fd, lock, events, size, anchor)
 
     def append(self, body: Fact, step: str = "") -> Event:
         """Write one event, flush it to disk, return it as it will be read back.
@@ -173,6 +191,8 @@ class JournalWriter:
         line = _encode(self._seq, body, step, self._prev)
         event = _ONE.validate_json(line)
         self._write(line + b"\n")
+        if self._anchor is not None:
+            write_anchor(self._anchor, self._seq, event.hash)
         self._seq += 1
         self._prev = event.hash
         return event

@@ -22,7 +22,7 @@ def grant_alpha(home: Home, workload_key: str, campaign: str, grant: Callable[[i
     A campaign that drew already (and was interrupted before it noted so) gets the same grant again.
     Raises JournalError when the home's journal is damaged or stays held.
     """
-    with JournalWriter.open(home.journal, wait_s=_WAIT_S) as journal:
+    with JournalWriter.open(home.journal, wait_s=_WAIT_S, anchor=home.anchor) as journal:
         past = _grants(journal.events, workload_key)
         for known in past:
             if known.campaign == campaign:
@@ -38,7 +38,7 @@ def next_ordinal(home: Home, workload_key: str) -> int:
 
     Raises JournalError when the home's journal is damaged.
     """
-    return len(_grants(read_events(home.journal), workload_key)) + 1 if home.journal.exists() else 1
+    return len(_grants(read_events(home.journal, home.anchor), workload_key)) + 1 if home.journal.exists() else 1
 
 
 def _grants(events: Iterable[Event], workload_key: str) -> list[AlphaGranted]:
@@ -47,5 +47,5 @@ def _grants(events: Iterable[Event], workload_key: str) -> list[AlphaGranted]:
 
 def add_note(home: Home, who: str, text: str, source: str = "") -> Event:
     """Record a person's note that belongs to no campaign."""
-    with JournalWriter.open(home.journal, wait_s=_WAIT_S) as journal:
+    with JournalWriter.open(home.journal, wait_s=_WAIT_S, anchor=home.anchor) as journal:
         return journal.append(NoteTaken(who=who, text=text, source=source))

@@ -634,7 +634,8 @@ def campaign_summary(view: CampaignView) -> dict[str, Any]:
 
 def load_campaign(home: Home, campaign: str) -> CampaignView:
     """The view of one campaign's journal; JournalError when it is damaged or missing."""
-    return CampaignView().feed_all(chain.read_events(home.campaign(campaign).journal))
+    paths = home.campaign(campaign)
+    return CampaignView().feed_all(chain.read_events(paths.journal, paths.anchor))
 
 
 def campaign_ids(home: Home) -> list[str]:

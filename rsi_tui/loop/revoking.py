@@ -173,7 +173,7 @@ def veto(home: Home, campaign: str, candidate: str, who: str, reason: str) -> st
         send_command(paths, who, "veto", text)
         when = "at its next safe point" if holder(paths.journal) else "when it is resumed"
         return f"veto sent to {campaign}: {candidate} is taken back {when}."
-    with JournalWriter.open(paths.journal, wait_s=WAIT_S) as writer:
+    with JournalWriter.open(paths.journal, wait_s=WAIT_S, anchor=paths.anchor) as writer:
         view = CampaignView().feed_all(writer.events)
         writer.append(PersonActed(who=who, action="veto", text=text))
         revoked = Revoked(candidate=candidate, who=who, reason=read_veto(text)[1], reopened=_reopened(view, writer.events, candidate))

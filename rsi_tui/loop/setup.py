@@ -177,7 +177,7 @@ def open_prepared(parts: Prepared, listen: Listen = silent) -> Opened:
         if not parts.request.resume:
             undo.callback(forget, paths)
             _make_folders(paths)
-        writer = JournalWriter.open(paths.journal)
+        writer = JournalWriter.open(paths.journal, anchor=paths.anchor)
         undo.callback(writer.close)
         opened = _open(parts, paths, writer, listen)
         undo.pop_all()
@@ -225,6 +225,7 @@ def forget(paths: CampaignPaths) -> None:
     """Remove every trace of a campaign that measured nothing."""
     for folder in (paths.root, paths.evaluator):
         shutil.rmtree(folder, ignore_errors=True)
+    paths.anchor.unlink(missing_ok=True)
 
 
 def measured(contract: Contract, kind: Kind) -> Contract:

@@ -143,9 +143,10 @@ def write_story(
     until: Stage = "finished",
     proven: bool = True,
     folder: str = "/home/user/dense",
+    anchor: Path | None = None,
 ) -> None:
     """Write a campaign's journal up to a stage; with proven=False the bundle's verdict is 'not_proven'."""
-    with JournalWriter.open(path) as journal:
+    with JournalWriter.open(path, anchor=anchor) as journal:
         for body in story(campaign, until=until, proven=proven, folder=folder):
             journal.append(body)
 
