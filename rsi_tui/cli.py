@@ -281,18 +281,42 @@ def why(id: Id = None, as_json: Json = False) -> None:
 @app.command()
 def report(
     campaign: Id = None,
-    format: Annotated[str, typer.Option(help="md or json.")] = "md",
+    format: Annotated[str, typer.Option(help="md, html, json, or bundle: everything that `rsi verify` needs elsewhere.")] = "md",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")] = None,
+    hours_per_month: Annotated[float | None, typer.Option(help="Machine hours of training a month, for the payback.")] = None,
+    usd_per_hour: Annotated[float | None, typer.Option(help="Price of a machine hour, for the payback.")] = None,
     as_json: Json = False,
 ) -> None:
-    """The audit report of a campaign. Example: rsi report --format md -o report.md"""
+    """The audit report of a campaign. Example: rsi report --format html -o report.html"""
     from rsi_tui.audit import reading
+    from rsi_tui.audit.payback import Usage
 
+    usage = Usage.asked(hours_per_month, usd_per_hour)
     chosen = "json" if as_json else format
-    if output is None:
-        print(reading.report(find_home(), campaign, chosen))
+    if chosen == "bundle":
+        from rsi_tui.audit.bundle import write_bundle
+
+        print(write_bundle(find_home(), reading.find_campaign(find_home(), campaign), output, usage))
+    elif output is None:
+        print(reading.report(find_home(), campaign, chosen, usage), end="")
     else:
-        print(reading.write_report(find_home(), campaign, chosen, output))
+        print(reading.write_report(find_home(), campaign, chosen, output, usage))
+
+
+@app.command()
+def verify(
+    target: Annotated[str | None, typer.Argument(metavar="CAMPAIGN|BUNDLE|REPORT", help="A campaign, a bundle, or a report file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Does everything in the record and its reports follow from the runs? Exit code 1 when something does not.
+
+    Example: rsi verify 20261130-1
+    """
+    from rsi_tui.audit.verify import verify_data, verify_page, verify_target
+
+    found = verify_target(find_home(), target)
+    print(json.dumps(verify_data(found), indent=2) if as_json else verify_page(found))
+    raise typer.Exit(0 if found.follows else 1)
 
 
 @app.command()

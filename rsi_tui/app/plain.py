@@ -82,7 +82,8 @@ def lines_of(view: CampaignView, event: ev.Event) -> Iterator[tuple[str, str]]:
         yield _BOLD, _STATES[body.state] + (f": {body.reason}" if body.reason else "")
     elif isinstance(body, ev.Profiled):
         phases = sorted(body.profile.phases, key=lambda p: -p.share)[:4]
-        yield "", f"a step takes {words.step_time(body.profile.step_s)}: " + ", ".join(f"{p.name} {words.percent(p.share)}" for p in phases)
+        whose = "a step" if body.candidate == ORIGINAL else f"a step of {body.candidate}"
+        yield "", f"{whose} takes {words.step_time(body.profile.step_s)}: " + ", ".join(f"{p.name} {words.percent(p.share)}" for p in phases)
         if body.profile.communication is not None:
             yield "", f"  {communication_words(body.profile.communication)}"
         yield from (("", f"  never switched on: {text}") for text in body.profile.unused_settings)

@@ -17,6 +17,7 @@ from rich.cells import cell_len
 
 from rsi_tui.audit import pages, words
 from rsi_tui.audit.check_page import check_data, check_page
+from rsi_tui.audit.payback import Usage
 from rsi_tui.audit.profile_page import profile_data, profile_page
 from rsi_tui.audit.report import DIFF_FILE, adopted_diff, render_report
 from rsi_tui.audit.verdict_page import verdict_data, verdict_page
@@ -99,20 +100,22 @@ def why(home: Home, id: str | None = None, as_json: bool = False) -> str:
     return _json({"campaign": view.id, **page.data}) if as_json else page.text()
 
 
-def report(home: Home, campaign: str | None = None, format: str = "md") -> str:
+def report(home: Home, campaign: str | None = None, format: str = "md", usage: Usage | None = None) -> str:
     """The audit report of a campaign (default: the newest) in one of `report.FORMATS`."""
-    name = find_campaign(home, campaign)
-    events = chain.read_events(home.campaign(name).journal)
-    return render_report(CampaignView().feed_all(events), events, format)
+    paths = home.campaign(find_campaign(home, campaign))
+    events = chain.read_events(paths.journal, paths.anchor)
+    return render_report(CampaignView().feed_all(events), events, format, usage)
 
 
-def write_report(home: Home, campaign: str | None = None, format: str = "md", path: Path | None = None) -> Path:
+def write_report(
+    home: Home, campaign: str | None = None, format: str = "md", path: Path | None = None, usage: Usage | None = None
+) -> Path:
     """Write the report to a file (default: the campaign's reports folder), whole or not at all; returns its path.
 
     The adopted code changes lie beside it as a file that `git apply` takes.
     """
     name = find_campaign(home, campaign)
-    text = report(home, name, format)
+    text = report(home, name, format, usage)
     target = path or home.campaign(name).reports / f"report.{format}"
     _write_whole(target, text)
     diff = adopted_diff(load_campaign(home, name))

@@ -13,28 +13,40 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rsi_tui.audit import proof, words
+from rsi_tui import __version__
+from rsi_tui.audit import course, proof, words
 from rsi_tui.audit.covered import gaps, invariants_checked
+from rsi_tui.audit.payback import Usage, payback
 from rsi_tui.errors import UsageError
 from rsi_tui.journal import events as ev
 from rsi_tui.journal.facts import ORIGINAL, AttributionFacts, ClaimFacts, VerdictFacts
 from rsi_tui.journal.view import CampaignView, CandidateView, RoundView, is_turned_down, review_words, revocation_words
+from rsi_tui.repo.patch import named_paths
 
-FORMATS = ("md", "json")
+FORMATS = ("md", "html", "json")
+SCHEMA = 2
+"""of the canonical JSON and of the forms that are rendered from it: docs/report.md"""
 DIFF_FILE = "faster.diff"
 """name of the file with the adopted code changes, beside a written report"""
 OVERHEAD_TARGET_S = 0.5
 """the engine's own time a trial, checkpoint comparison apart"""
 
 
-def render_report(view: CampaignView, events: Sequence[ev.Event], format: str = "md") -> str:
-    """The report as Markdown ('md') or canonical JSON ('json'); UsageError for any other format."""
+def render_report(view: CampaignView, events: Sequence[ev.Event], format: str = "md", usage: Usage | None = None) -> str:
+    """The report as Markdown ('md'), one page for a browser ('html') or canonical JSON ('json'); UsageError for any other format."""
     if format not in FORMATS:
-        raise UsageError(f"there is no report format '{words.one_line(format, 20)}' yet; md and json exist.")
-    data = report_data(view, events)
-    if format == "json":
-        return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    return render_markdown(data)
+        raise UsageError(f"there is no report format '{words.one_line(format, 20)}'; {words.listed(FORMATS)} exist.")
+    data = report_data(view, events, usage)
+    if format == "html":
+        from rsi_tui.audit.html import render_html
+
+        return render_html(data)
+    return as_json(data) if format == "json" else render_markdown(data)
+
+
+def as_json(data: dict[str, Any]) -> str:
+    """The canonical text of a report."""
+    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def render_markdown(data: dict[str, Any]) -> str:
@@ -68,15 +80,16 @@ def _trimmed(lines: Sequence[str]) -> Iterator[str]:
         yield line if fence else line.rstrip()
 
 
-def report_data(view: CampaignView, events: Sequence[ev.Event]) -> dict[str, Any]:
-    """Everything the report says, as JSON values. `events` are those that `view` was folded from."""
+def report_data(view: CampaignView, events: Sequence[ev.Event], usage: Usage | None = None) -> dict[str, Any]:
+    """Everything the report says, as JSON values. `events` are those that `view` was folded from; `usage` is a person's."""
     created = view.created
     if created is None:
         raise UsageError("this campaign has not begun: its journal holds no contract yet.")
     final = _final(view)
     checked_of, checked = invariants_checked(view, final)
     return {
-        "schema": 1,
+        "schema": SCHEMA,
+        "renderer": __version__,
         "trust": {"level": view.trust, "meaning": words.TRUST_WORDS[view.trust], "isolation": created.sandbox},
         "campaign": _campaign(view, created),
         "headline": _headline(view),
@@ -101,6 +114,14 @@ def report_data(view: CampaignView, events: Sequence[ev.Event]) -> dict[str, Any
         "noise": view.noise.model_dump(mode="json") if view.noise else None,
         "no_rounding": view.calibrated.no_rounding if view.calibrated else "",
         "profile": view.profile.model_dump(mode="json") if view.profile else None,
+        "profile_after": _profile_after(view, final),
+        "course": course.course(events),
+        "frontier": course.frontier(view),
+        "intervals": course.intervals(view),
+        "mind": _mind(created),
+        "usage": usage.as_json() if usage is not None else None,
+        "usage_words": usage.words if usage is not None else "",
+        "payback": payback(usage, view.claim if not proof.claim_revoked(view) else None, view.trial_seconds),
         "procedure": _procedure(created),
         "environment": dict(created.host),
         "cost": _cost(view),
@@ -150,6 +171,23 @@ def _campaign(view: CampaignView, created: ev.CampaignCreated) -> dict[str, Any]
     }
 
 
+def _profile_after(view: CampaignView, final: CandidateView | None) -> dict[str, Any] | None:
+    """The profile of what the report is about; None where no instrumented run of it was made."""
+    found = view.profiles_after.get(final.id) if final is not None else None
+    return found.model_dump(mode="json") if found is not None else None
+
+
+def _mind(created: ev.CampaignCreated) -> dict[str, Any]:
+    """Who thought for the roles, and what that cost."""
+    what = "a person's own change" if created.mind == "person" else "the builtin mind: rules and models of its own"
+    return {"name": created.mind, "words": f"{what}; no language model was asked", "calls": 0, "usd": 0.0}
+
+
+def _paths(diff: str) -> list[str]:
+    """Files that a diff changes, in its order."""
+    return list(named_paths(diff, ())) if diff else []
+
+
 def _headline(view: CampaignView) -> str:
     speedup, estimate = view.proven_speedup(), view.estimated_speedup()
     if speedup is not None:
@@ -170,7 +208,7 @@ def _summary(view: CampaignView) -> str:
             f"{words.step_time(claim.candidate_step_s)} now (medians of {claim.pairs} fresh pairs of runs)."
         )
     if claim is not None:
-        return "Nothing is claimed: the adopted changes together were not proven on fresh runs. " + " ".join(claim.reasons)
+        return words.sentence(f"Nothing is claimed: the adopted changes together were not proven on fresh runs, since {'; '.join(claim.reasons)}")
     if estimate := view.estimated_speedup():
         return (
             f"Adopted by verification, which proves that it is faster and only estimates by how much ({words.about(estimate)}); "
@@ -194,6 +232,7 @@ def _adopted(view: CampaignView, final: CandidateView) -> dict[str, Any]:
             if k["name"] in changed
         ],
         "diff": final.diff,
+        "paths": _paths(final.diff),
         "parts": _parts(view, final, claim),
         "bundle": proof.bundle_words(claim.attribution if claim else ()) if final.facts.members else "",
         "stack": [_attempt(view, c) for c in _lineage(view, final)],

@@ -71,36 +71,55 @@ class Evaluator:
 
         Raises ContractError, with one sentence for whoever wrote the contract, when the program does not run.
         """
-        for attempt in range(1, MAX_ATTEMPTS + 1):
-            found = self._profile_once(f"profile/a{attempt}", attempt)
-            if found is not None:
-                recorded = isinstance(self._lab.steps.find("profile"), Profiled)
-                return found if recorded else self._lab.steps.append(Profiled(profile=found), "profile").profile
-        raise ContractError(f"The profile run was interrupted or disturbed {MAX_ATTEMPTS} times; start a new campaign.")
+        found, why = self._profiled("profile", self._lab.original)
+        if found is None:
+            raise ContractError(why or f"The profile run was interrupted or disturbed {MAX_ATTEMPTS} times; start a new campaign.")
+        return found
 
-    def _profile_once(self, step: str, attempt: int) -> ProfileFacts | None:
-        """One profile run, recorded or fresh; None when it was interrupted or the machine failed it."""
+    def profile_of(self, candidate: CandidateFacts) -> ProfileFacts | None:
+        """Where a step of a proven candidate goes, for people who compare; None where its instrumented run fails."""
+        return self._profiled(f"profile/{candidate.id}", candidate)[0]
+
+    def _profiled(self, step: str, candidate: CandidateFacts) -> tuple[ProfileFacts | None, str]:
+        """(the profile, recorded or made now; why the program has none, '' where it was the machine)."""
         lab = self._lab
-        known = lab.steps.find("profile")
+        known = lab.steps.find(step)
         if isinstance(known, Profiled):
-            return known.profile
+            return known.profile, ""
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            found, why = self._profile_once(f"{step}/a{attempt}", candidate, attempt)
+            if found is not None:
+                return lab.steps.append(Profiled(profile=found, candidate=candidate.id), step).profile, ""
+            if why:
+                return None, why
+        return None, ""
+
+    def _profile_once(self, step: str, candidate: CandidateFacts, attempt: int) -> tuple[ProfileFacts | None, str]:
+        """One profile run, recorded or fresh; no profile when it was interrupted, or failed, and why."""
+        lab = self._lab
         started = lab.steps.find(f"{step}/started")
         if isinstance(started, TrialStarted):
             kept = lab.vault.get(f"profile/{started.trial}")
-            if lab.steps.find(f"{step}/finished") is None:
+            finished = lab.steps.find(f"{step}/finished")
+            if finished is None:
                 lab.steps.append(TrialFinished(trial=started.trial, facts=self._lost(started)), f"{step}/finished")
-            return ProfileFacts.model_validate(kept) if kept is not None else None
+            facts = finished.facts if isinstance(finished, TrialFinished) else None
+            failed = facts is not None and facts.outcome != "ok" and facts.outcome not in HOST_FAULTS
+            return ProfileFacts.model_validate(kept) if kept is not None else None, facts.detail if facts is not None and failed else ""
         with host_lease("campaign profile", on_wait=lab.on_wait, meanwhile=lab.between):
-            return self._profile_now(step, attempt)
+            return self._profile_now(step, candidate, attempt)
 
-    def _profile_now(self, step: str, attempt: int) -> ProfileFacts | None:
+    def _profile_now(self, step: str, candidate: CandidateFacts, attempt: int) -> tuple[ProfileFacts | None, str]:
         """One fresh profile run; the machine is ours."""
         lab = self._lab
         lab.between()
-        started = lab.steps.append(self._profile_start(attempt), f"{step}/started")
+        start = TrialStarted(
+            trial=lab.next_trial(), candidate=candidate.id, kind="profile", arm="profile", block="", slot=0, of=1, attempt=attempt,
+        )  # fmt: skip
+        started = lab.steps.append(start, f"{step}/started")
         low, high = lab.contract.objective.steps
         request = TrialRequest(
-            id=started.trial, candidate=lab.original, kind="profile", arm="profile", block="", slot=0,
+            id=started.trial, candidate=candidate, kind="profile", arm="profile", block="", slot=0,
             attempt=attempt, steps=(low + high) // 2, seed=lab.randbelow(2**31),
         )  # fmt: skip
         facts, profile = run_profile(lab.runner, request, lab.cancel)
@@ -110,21 +129,13 @@ class Evaluator:
         lab.steps.append(TrialFinished(trial=facts.id, facts=facts), f"{step}/finished")
         if facts.outcome == "cancelled":
             raise Interrupted("Stopped while profiling; `rsi run --resume` continues.")
-        if profile is None and facts.outcome not in HOST_FAULTS:
-            raise ContractError(facts.detail)
-        return profile
+        return profile, facts.detail if profile is None and facts.outcome not in HOST_FAULTS else ""
 
     def _lost(self, started: TrialStarted) -> TrialFacts:
         return TrialFacts(
-            id=started.trial, candidate=self._lab.original.id, kind="profile", arm="profile", block="", slot=0,
+            id=started.trial, candidate=started.candidate, kind="profile", arm="profile", block="", slot=0,
             attempt=started.attempt, steps=0, outcome="not_measured", cause="interrupted",
             detail="the engine ended while this trial ran", started_at=now_utc(), wall_s=0.0,
-        )  # fmt: skip
-
-    def _profile_start(self, attempt: int) -> TrialStarted:
-        return TrialStarted(
-            trial=self._lab.next_trial(), candidate=self._lab.original.id, kind="profile", arm="profile",
-            block="", slot=0, of=1, attempt=attempt,
         )  # fmt: skip
 
     def check_runs(self, step: str, candidate: CandidateFacts) -> str:

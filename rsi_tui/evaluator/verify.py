@@ -65,6 +65,7 @@ class _Evidence:
     process: EProcess
     size: VerificationSize
     pair_scale: float
+    predicted_gain: float
     early_look: bool
     """may the first block end half-way, as hopeless?"""
     blocks: list[BlockFacts] = field(default_factory=list)
@@ -114,7 +115,7 @@ def verify(
     scale, margin = lab.pair_scale, lab.contract.objective.margin
     size = choose_plan(alpha, predicted_gain, scale, margin)
     process = EProcess(alpha, scale, margin, predicted_gain)
-    evidence = _Evidence(candidate, incumbent, process, size, scale, early_look)
+    evidence = _Evidence(candidate, incumbent, process, size, scale, predicted_gain, early_look)
     number = voided = 0
     while evidence.verdict is None and len(evidence.blocks) < size.max_blocks:
         number += 1
@@ -314,6 +315,7 @@ def _facts(evidence: _Evidence, alpha: float, seconds: float) -> VerdictFacts:
         memory=evidence.memory,
         carry_over=carry_over(evidence.ours, evidence.theirs),
         pair_scale=evidence.pair_scale,
+        predicted_gain=evidence.predicted_gain,
         slow_run_bound=evidence.slow_run_bound,
         mean_total_ratio=mean_total_ratio(ours, theirs) if ours and theirs else None,
         runs_needed=evidence.process.runs_needed() if verdict == "not_proven" else None,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rsi_tui.journal.facts import (
+    ORIGINAL,
     AttributionFacts,
     BandFacts,
     CandidateFacts,
@@ -82,6 +83,8 @@ class StateChanged(Fact):
 class Profiled(Fact):
     type: Literal["profiled"] = "profiled"
     profile: ProfileFacts
+    candidate: str = ORIGINAL
+    """whose step it is: the original's before the search, what was claimed after it"""
 
 
 class TrialStarted(Fact):

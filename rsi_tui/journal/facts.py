@@ -457,6 +457,8 @@ class VerdictFacts(Fact):
     carry_over: CarryOverFacts | None = None
     pair_scale: float | None = None
     """noise that the bets were made with: the machine's at the time"""
+    predicted_gain: float | None = None
+    """log gain that the bets were made for, from runs before it; None without bets, and in older records"""
     slow_run_bound: float | None = None
     """upper 95 % bound on the rate of runs that take at least twice the candidate's median; None before it is asked"""
     mean_total_ratio: float | None = None

@@ -158,6 +158,9 @@ class CampaignView:
     noise: NoiseFacts | None = None
     bands: tuple[BandFacts, ...] = ()
     profile: ProfileFacts | None = None
+    """of the original"""
+    profiles_after: dict[str, ProfileFacts] = field(default_factory=dict)
+    """of what was claimed, by candidate"""
     directions: dict[str, DirectionView] = field(default_factory=dict)
     rounds: dict[str, RoundView] = field(default_factory=dict)
     """by id of the hypothesis"""
@@ -181,8 +184,8 @@ class CampaignView:
     verdicts: list[VerdictFacts] = field(default_factory=list)
     """oldest first, also of changes of which no candidate came"""
     calibrated: ev.Calibrated | None = None
-    red_team: ev.RedTeamed | None = None
     """noise and bands with where they come from"""
+    red_team: ev.RedTeamed | None = None
     claim: ClaimFacts | None = None
     granted: ev.AlphaGranted | None = None
     """the error probability that this campaign may spend"""
@@ -416,7 +419,10 @@ class CampaignView:
             self.open_block = None
 
     def _on_profiled(self, body: ev.Profiled, at: str) -> None:
-        self.profile = body.profile
+        if body.candidate == ORIGINAL:
+            self.profile = body.profile
+        else:
+            self.profiles_after[body.candidate] = body.profile
 
     def _on_calibrated(self, body: ev.Calibrated, at: str) -> None:
         self.noise, self.bands = body.noise, body.bands

@@ -36,6 +36,8 @@ def claim_best(ctx: Context) -> str:
         heed_vetoes(ctx, f"claim{number}/after")
         standing = ctx.memory.best.id in (best.id, made.candidate)
         if standing and not made.refuted:
+            if made.proven:
+                ctx.evaluator.profile_of(ctx.memory.candidate(made.candidate))
             return ""
         why_not = "what was adopted had to be taken back"
         if standing:

@@ -186,7 +186,7 @@ def test_every_stage_of_a_campaign_has_a_report_without_gaps(tmp_path: Path, sta
     assert ("1.93x" in text) == (stage == "finished")
     assert ("faster (99" in text) == (stage == "finished")
     assert ("about 1.9x faster" in text) == (stage == "verifying")
-    assert json.loads(report_of(path, "json"))["schema"] == 1
+    assert json.loads(report_of(path, "json"))["schema"] == 2
 
 
 def test_nothing_proven_is_said_plainly(tmp_path: Path) -> None:
@@ -232,8 +232,8 @@ def test_no_control_character_of_a_log_reaches_the_report(markdown: str) -> None
 def test_an_unknown_format_is_refused_with_those_that_exist(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     write_story(path, until="created")
-    with pytest.raises(UsageError, match="md and json"):
-        report_of(path, "html")
+    with pytest.raises(UsageError, match="md, html and json"):
+        report_of(path, "pdf")
 
 
 @pytest.mark.parametrize(

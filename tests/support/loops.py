@@ -112,6 +112,10 @@ class Oracle:
         self.during("profile")
         return self.steps.once("profile", Profiled, lambda: Profiled(profile=PROFILE)).profile
 
+    def profile_of(self, candidate: CandidateFacts) -> ProfileFacts:
+        made = lambda: Profiled(profile=PROFILE, candidate=candidate.id)  # noqa: E731
+        return self.steps.once(f"profile/{candidate.id}", Profiled, made).profile
+
     def calibrate(self, alpha: float) -> Calibrated:
         self.during("calibrate")
         noise = NoiseFacts(pair_scale=0.01, run_cv=0.01, pairs=4, differences=(), smallest_provable=0.05, fingerprint="f")

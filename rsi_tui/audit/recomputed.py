@@ -1,0 +1,430 @@
+"""Every figure of a campaign's record, computed again from its runs.
+
+The runs' own facts (times, peaks, outcomes) are what the evaluator saw and are taken as they stand; secrets are checked
+against what was committed to before they were used. All else follows from them by the evaluator's published functions:
+what does not is named. A figure whose inputs the record lacks is said to be not recomputable, never counted as right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+
+from rsi_tui.audit.record import Block, Record
+from rsi_tui.errors import JournalError
+from rsi_tui.evaluator import screening
+from rsi_tui.evaluator.claim import fewest_pairs, hodges_lehmann, mean_total_ratio, simultaneous, slow_run_bound
+from rsi_tui.evaluator.eprocess import EProcess, choose_plan
+from rsi_tui.evaluator.ledger import AlphaLedger, campaign_alpha
+from rsi_tui.evaluator.measures import carry_over, highest_peak, scores, slope_of_walls
+from rsi_tui.evaluator.noise import MachineNoise, drift, pair_scale, run_cv, smallest_provable
+from rsi_tui.evaluator.speedup import speedup_interval
+from rsi_tui.evaluator.vault import Vault
+from rsi_tui.journal import events as ev
+from rsi_tui.journal.facts import (
+    BlockFacts,
+    ClaimFacts,
+    Interval,
+    InvariantFacts,
+    ScreenFacts,
+    TrialFacts,
+    VerdictFacts,
+)
+
+TOLERANCE = 1e-9
+"""relative; the same functions on the same machine's floats give the same bits, another processor may differ in the last"""
+CLAIM_CONFIDENCE = 0.99
+FAMILY = 0.95
+"""confidence of leave-one-out's intervals together"""
+
+Value = float | int | str | bool | None
+
+
+@dataclass(frozen=True)
+class Check:
+    """One figure of the record against what follows from the runs."""
+
+    figure: str
+    recorded: Value
+    follows: Value
+    """what the runs say"""
+    right: bool | None
+    """None: the record lacks what the figure needs"""
+    why: str = ""
+    """of one that is not recomputable: what is lacking"""
+
+
+@dataclass
+class _Checks:
+    found: list[Check] = field(default_factory=list)
+
+    def same(self, figure: str, recorded: Value, follows: Value) -> None:
+        self.found.append(Check(figure, recorded, follows, _alike(recorded, follows)))
+
+    def holds(self, figure: str, right: bool, recorded: Value, follows: Value) -> None:
+        self.found.append(Check(figure, recorded, follows, right))
+
+    def lacks(self, figure: str, recorded: Value, why: str) -> None:
+        self.found.append(Check(figure, recorded, None, None, why))
+
+    def interval(self, figure: str, recorded: Interval | None, follows: Interval | None) -> None:
+        if recorded is None or follows is None:
+            self.holds(figure, recorded is follows, _words(recorded), _words(follows))
+            return
+        for name in ("estimate", "low", "high", "confidence"):
+            self.same(f"{figure}, {name}", getattr(recorded, name), getattr(follows, name))
+
+
+def recompute(record: Record) -> list[Check]:
+    """All checks, in the order of the record's parts."""
+    checks = _Checks()
+    for part in (_trials, _secrets, _noise, _course, _claims, _left_out, _ledger):
+        part(record, checks)
+    return checks.found
+
+
+def _alike(recorded: Value, follows: Value) -> bool:
+    if isinstance(recorded, float) and isinstance(follows, int | float):
+        return math.isclose(recorded, follows, rel_tol=TOLERANCE, abs_tol=1e-12)
+    return recorded == follows
+
+
+def _words(interval: Interval | None) -> str:
+    return "none" if interval is None else f"{interval.estimate:.6g} ({interval.low:.6g} to {interval.high:.6g})"
+
+
+# --- runs and secrets ---------------------------------------------------------------------------
+
+
+def _trials(record: Record, checks: _Checks) -> None:
+    """A score is step time with start-up and tear-down spread over a real run."""
+    over = record.contract.objective.amortise_over
+    for facts in record.trials.values():
+        if facts.score_s is not None and None not in (facts.step_s, facts.startup_s, facts.teardown_s):
+            ends = (facts.startup_s or 0.0) + (facts.teardown_s or 0.0)
+            checks.same(f"{facts.id}: score", facts.score_s, (facts.step_s or 0.0) + ends / over)
+        if facts.outcome == "ok" and facts.step_s is not None and facts.steps > record.contract.objective.warmup:
+            timed = facts.steps - record.contract.objective.warmup
+            spent = facts.step_s * timed
+            checks.holds(f"{facts.id}: steps take no longer than the run", spent <= facts.wall_s * (1 + 1e-9), spent, facts.wall_s)
+
+
+def _secrets(record: Record, checks: _Checks) -> None:
+    """What was drawn was committed to before, and is what was run."""
+    if record.secrets is None:
+        checks.lacks("secrets of the blocks", "sealed", "they are revealed when the campaign ends")
+        return
+    revealed = record.secrets
+    for block in record.blocks.values():
+        secret = revealed.get(f"block/{block.id}")
+        if secret is None:
+            checks.holds(f"block {block.id}: its draw is revealed", False, "committed", "not revealed")
+            continue
+        checks.holds(f"block {block.id}: the draw is the one committed to", Vault.verify(block.opened.commitment, secret), block.opened.commitment[:16], "another")  # fmt: skip
+        draw = secret["value"]
+        if block.opened.purpose not in ORDERED or not draw["order"]:
+            continue
+        lengths = {facts.steps for facts in block.timed}
+        checks.holds(f"block {block.id}: length as drawn", lengths <= {draw["steps"]}, str(sorted(lengths)), draw["steps"])
+        labels = tuple(draw["order"])[: len(block.timed)]
+        checks.same(f"block {block.id}: order as drawn", " ".join(_arms(block.timed)), " ".join(_labelled(labels, block)))
+    for id, commitment in record.commitments.items():
+        secret, known = revealed.get(f"trial/{id}"), record.trials.get(id)
+        kept = secret is not None and Vault.verify(commitment, secret)
+        same = kept and secret is not None and known is not None and TrialFacts.model_validate(secret["value"]) == known
+        checks.holds(f"{id}: the facts are those sealed when it ended", same, commitment[:16], "others" if kept else "no such facts")
+
+
+ORDERED = ("calibration", "screen", "verify", "claim")
+"""purposes of blocks whose runs all have the length that was drawn, in an order that was drawn; what the labels of
+leave-one-out stand for its own check tells"""
+
+
+def _arms(timed: Sequence[TrialFacts]) -> list[str]:
+    return [facts.candidate if facts.arm == "candidate" else "incumbent" for facts in timed]
+
+
+def _labelled(labels: Sequence[str], block: Block) -> list[str]:
+    """What each drawn label stands for: A the incumbent, B or a number a candidate."""
+    candidates = block.opened.candidates
+    found = []
+    for label in labels:
+        if label.isdecimal():
+            found.append(candidates[int(label)] if int(label) < len(candidates) else "?")
+        else:
+            found.append("incumbent" if label == "A" else candidates[0])
+    return found
+
+
+# --- noise, screening, verdicts, in the order they came -------------------------------------------
+
+
+def _noise(record: Record, checks: _Checks) -> None:
+    for made in record.of(ev.Calibrated):
+        noise = made.noise
+        if made.origin:
+            checks.lacks("noise", noise.pair_scale, f"measured by {made.origin}, whose record has the runs")
+            continue
+        blocks = [b for b in record.blocks.values() if b.opened.purpose == "calibration" and b.counts and len(b.timed) == 2]
+        pairs = [(a.score_s, b.score_s) for a, b in (block.timed for block in blocks) if a.score_s and b.score_s]
+        if len(pairs) != noise.pairs:
+            checks.same("noise: A/A pairs", noise.pairs, len(pairs))
+            continue
+        differences = [math.log(a / b) for a, b in pairs]
+        checks.holds("noise: A/A differences", all(map(_alike, noise.differences, differences)), len(noise.differences), len(differences))  # fmt: skip
+        checks.same("noise: scale of a pair", noise.pair_scale, pair_scale(differences))
+        checks.same("noise: variation of a run", noise.run_cv, run_cv(pairs))
+        checks.same("noise: drift", noise.drift, drift([math.log(score) for pair in pairs for score in pair]))
+        _smallest(record, noise.pair_scale, noise.smallest_provable, checks)
+
+
+def _smallest(record: Record, scale: float, recorded: float, checks: _Checks) -> None:
+    if record.granted is None:
+        checks.lacks("noise: smallest provable effect", recorded, "no error probability was drawn")
+        return
+    margin, share = record.contract.objective.margin, record.granted.alpha / record.planned
+    plan = choose_plan(share, 0.0, scale, margin)
+    checks.same("noise: smallest provable effect", recorded, smallest_provable(scale, share, plan.arm_size, plan.max_blocks, margin))
+
+
+def _course(record: Record, checks: _Checks) -> None:
+    """Screening and verdicts as the machine's noise was when they were made."""
+    machine = next((MachineNoise(made.noise.differences) for made in record.of(ev.Calibrated)), None)
+    scales: dict[str, float] = {}
+    for event in record.events:
+        body = event.body
+        if isinstance(body, ev.BlockClosed) and machine is not None:
+            block = record.blocks.get(body.block)
+            if block is not None and block.opened.purpose == "screen" and block.counts:
+                theirs = scores(block.incumbents)
+                machine = machine.followed_by(*theirs[:2]) if len(theirs) >= 2 else machine
+            scales[body.block] = machine.scale
+        elif isinstance(body, ev.Screened):
+            for result in body.results:
+                _screened(record, result, scales, checks)
+        elif isinstance(body, ev.VerdictReached):
+            _verdict(record, body.verdict, machine.scale if machine else None, checks)
+        elif isinstance(body, ev.Claimed):
+            _invariants(f"claim of {body.claim.candidate}", body.claim.invariants, checks)
+
+
+def _screened(record: Record, result: ScreenFacts, scales: dict[str, float], checks: _Checks) -> None:
+    name = f"{result.candidate}, screening"
+    runs = [record.trials[id] for id in result.trials if id in record.trials]
+    blocks = [record.blocks.get(facts.block) for facts in runs]
+    _invariants(name, result.invariants, checks)
+    if len(runs) != len(result.trials) or None in blocks:
+        checks.holds(f"{name}: its runs are in the record", False, len(result.trials), len(runs))
+        return
+    ratios = [
+        screening.batch_log_ratio(facts.score_s, theirs)
+        for facts, block in zip(runs, blocks, strict=True)
+        if block is not None and facts.score_s is not None and (theirs := scores(block.incumbents))
+    ]
+    estimate = screening.estimate(ratios) if ratios and result.outcome == "ok" else None
+    checks.same(f"{name}: log ratio", result.log_ratio, estimate)
+    checks.same(f"{name}: peak memory", result.peak_bytes, highest_peak(runs))
+    if estimate is None or not runs or (scale := scales.get(runs[-1].block)) is None:
+        checks.holds(f"{name}: not promoted without a time", not result.promoted, result.promoted, False)
+        return
+    broken = any(fact.status == "broken" for fact in result.invariants)
+    look = _look(record, ratios, scale)
+    checks.same(f"{name}: promoted", result.promoted, look == "promote" and not broken)
+
+
+def _look(record: Record, ratios: Sequence[float], scale: float) -> str:
+    if record.created.kind == "evaluation":
+        return screening.look_alone(ratios, scale).decision
+    margin = record.contract.objective.margin
+    if len(ratios) == 1:
+        return screening.first_look(ratios[0], scale).decision
+    if len(ratios) == 2:
+        return screening.second_look(ratios[0], ratios[1], scale, margin).decision
+    return screening.third_look(ratios[0], ratios[1], ratios[2], scale, margin).decision
+
+
+def _verdict(record: Record, verdict: VerdictFacts, scale: float | None, checks: _Checks) -> None:
+    name = f"{verdict.candidate}, verdict"
+    _invariants(name, verdict.invariants, checks)
+    broken = [fact.name for fact in verdict.invariants if fact.status == "broken"]
+    if verdict.verdict in ("adopted", "leaner"):
+        checks.holds(f"{name}: {verdict.verdict} with every invariant held", not broken, verdict.verdict, ", ".join(broken) or "held")
+    if not verdict.blocks:
+        _without_blocks(record, verdict, name, checks)
+        return
+    if verdict.pair_scale is not None and scale is not None:
+        checks.same(f"{name}: noise of the machine", verdict.pair_scale, scale)
+    _dropped(record, verdict, name, checks)
+    times = [(_order(record, block, verdict), scores(record.runs(block.trials))) for block in verdict.blocks]
+    for block, (order, _) in zip(verdict.blocks, times, strict=True):
+        checks.same(f"{name}: order of {block.id}", block.order, order)
+    _evalues(record, verdict, times, name, checks)
+    _effect(record, verdict, times, name, checks)
+
+
+def _without_blocks(record: Record, verdict: VerdictFacts, name: str, checks: _Checks) -> None:
+    """An adoption without blocks is a claim's, of a stack that no verification saw."""
+    if verdict.verdict != "adopted":
+        return
+    claim = next((c for c in record.of_claims() if c.candidate == verdict.candidate), None)
+    checks.holds(f"{name}: adopted by its claim", claim is not None and claim.proven, "adopted", "no proven claim" if claim is None else claim.proven)
+
+
+def _order(record: Record, block: BlockFacts, verdict: VerdictFacts) -> str:
+    runs = sorted(record.runs(block.trials), key=lambda facts: facts.slot)
+    return "".join("B" if facts.candidate == verdict.candidate else "A" for facts in runs)
+
+
+def _dropped(record: Record, verdict: VerdictFacts, name: str, checks: _Checks) -> None:
+    """No block of a verification that counts is left out, unless it ended the verification itself."""
+    ran = [b.id for b in record.of_purpose("verify", verdict.candidate) if b.counts and b.whole]
+    used = [block.id for block in verdict.blocks]
+    ended = ran[-1:] if verdict.verdict in ("invalid", "failed") else []
+    checks.holds(f"{name}: no closed block is left out", [b for b in ran if b not in used] in ([], ended), " ".join(used), " ".join(ran))
+
+
+def _evalues(
+    record: Record, verdict: VerdictFacts, times: Sequence[tuple[str, list[float]]], name: str, checks: _Checks
+) -> None:
+    if verdict.predicted_gain is None or verdict.pair_scale is None:
+        checks.lacks(f"{name}: e-value", verdict.evalue, "this version did not record what the bets were made for")
+        _reached(verdict, verdict.evalue, name, checks)
+        return
+    process = EProcess(verdict.alpha, verdict.pair_scale, record.contract.objective.margin, verdict.predicted_gain)
+    for block, (order, seconds) in zip(verdict.blocks, times, strict=True):
+        if len(order) != len(seconds) or order.count("A") != order.count("B"):
+            checks.holds(f"{name}: {block.id} has a time for every run", False, len(order), len(seconds))
+            return
+        checks.same(f"{name}: e-value of {block.id}", block.evalue, process.add_block(order, seconds))
+        checks.same(f"{name}: e-value after {block.id}", block.e_total, process.total)
+    follows = process.highest if process.reached else process.total
+    checks.same(f"{name}: e-value", verdict.evalue, follows)
+    _reached(verdict, follows, name, checks)
+
+
+def _reached(verdict: VerdictFacts, evalue: float | None, name: str, checks: _Checks) -> None:
+    if verdict.verdict == "adopted":
+        needed = 1 / verdict.alpha
+        checks.holds(f"{name}: adopted with the e-value that was needed", evalue is not None and evalue >= needed * (1 - 1e-9), evalue, needed)
+
+
+def _effect(
+    record: Record, verdict: VerdictFacts, times: Sequence[tuple[str, list[float]]], name: str, checks: _Checks
+) -> None:
+    """Ratio, interval, peaks over all runs that counted; in a verification that a run ended, what counted is not recorded."""
+    if verdict.pair_scale is not None:
+        levels = (0.99, 0.9, 0.8)
+        found = (speedup_interval(times, verdict.pair_scale, level) for level in levels)
+        checks.interval(f"{name}: speed-up", verdict.speedup, next((i for i in found if i is not None), None))
+    if verdict.verdict in ("invalid", "failed"):
+        return
+    runs = [facts for block in verdict.blocks for facts in record.runs(block.trials)]
+    runs += [facts for b in record.of_purpose("verify", verdict.candidate) if b.counts and not b.whole for facts in b.timed]
+    ours = [facts for facts in runs if facts.candidate == verdict.candidate]
+    theirs = [facts for facts in runs if facts.candidate != verdict.candidate]
+    mine, other = scores(ours), scores(theirs)
+    if not mine or not other:
+        return
+    checks.same(f"{name}: log ratio", verdict.log_ratio, fmean(map(math.log, mine)) - fmean(map(math.log, other)))
+    checks.same(f"{name}: ratio of plain means", verdict.mean_total_ratio, mean_total_ratio(mine, other))
+    checks.same(f"{name}: peak memory", verdict.peak_bytes, highest_peak(ours))
+    checks.same(f"{name}: peak memory of the incumbent", verdict.incumbent_peak_bytes, highest_peak(theirs))
+    after = carry_over(ours, theirs)
+    checks.same(f"{name}: carry-over", verdict.carry_over.log_ratio if verdict.carry_over else None, after.log_ratio if after else None)
+
+
+def _invariants(name: str, facts: Iterable[InvariantFacts], checks: _Checks) -> None:
+    """A status follows from value and limit, where both are there."""
+    for fact in facts:
+        if fact.value is not None and fact.limit is not None and fact.status != "not_covered":
+            follows = "held" if fact.value <= fact.limit else "broken"
+            checks.same(f"{name}: {fact.name}", fact.status, follows)
+
+
+# --- claims and attribution -----------------------------------------------------------------------
+
+
+def _claims(record: Record, checks: _Checks) -> None:
+    for claim in record.of_claims():
+        _claim(record, claim, checks)
+
+
+def _claim(record: Record, claim: ClaimFacts, checks: _Checks) -> None:
+    name = f"claim of {claim.candidate}"
+    runs = record.runs(claim.trials)
+    base, ours = runs[::2], runs[1::2]
+    right = len(runs) == len(claim.trials) == 2 * claim.pairs and all(
+        a.candidate != claim.candidate and b.candidate == claim.candidate and a.block == b.block for a, b in zip(base, ours, strict=False)
+    )
+    checks.holds(f"{name}: pairs of baseline and stack", right, claim.pairs, len(runs) // 2)
+    if not right or not runs:
+        return
+    ran = [b.id for b in record.of_purpose("claim", claim.candidate) if b.counts and b.whole]
+    left = [block for block in ran if block not in {facts.block for facts in base}]
+    checks.holds(f"{name}: no pair is left out", not left or bool(claim.refuted), claim.pairs, len(ran))
+    checks.same(f"{name}: step time of the baseline", claim.baseline_step_s, median(a.step_s for a in base if a.step_s is not None))
+    checks.same(f"{name}: step time of the stack", claim.candidate_step_s, median(b.step_s for b in ours if b.step_s is not None))
+    enough = len(base) >= fewest_pairs(CLAIM_CONFIDENCE)
+    ratios = [math.log(b / a) for a, b in zip(scores(base), scores(ours), strict=True)]
+    speedup = hodges_lehmann(ratios, CLAIM_CONFIDENCE) if enough else None
+    checks.interval(f"{name}: speed-up", claim.speedup, speedup)
+    checks.same(f"{name}: total wall", claim.total_wall_ratio, fmean(a.total_s for a in base) / fmean(b.total_s for b in ours))
+    checks.same(f"{name}: slope of total wall", claim.slope_ratio, slope_of_walls(base, ours))
+    checks.same(f"{name}: peak memory of the baseline", claim.baseline_peak_bytes, highest_peak(base))
+    checks.same(f"{name}: peak memory of the stack", claim.candidate_peak_bytes, highest_peak(ours))
+    checks.same(f"{name}: bound on slow runs", claim.slow_run_bound, slow_run_bound(scores(ours), scores(base)))
+    broken = any(fact.status == "broken" for fact in claim.invariants)
+    proven = claim.proven and not claim.reasons and speedup is not None and speedup.low > 1 and not broken
+    checks.holds(f"{name}: proven", proven or not claim.proven, claim.proven, proven)
+
+
+def _left_out(record: Record, checks: _Checks) -> None:
+    for number, round_ in enumerate(record.of(ev.LeftOut), 1):
+        name = f"leave-one-out {number}"
+        wanted = {part.name: part for part in round_.parts if part.interval is not None}
+        if not wanted:
+            continue
+        if record.secrets is None:
+            checks.lacks(f"{name}: intervals", len(wanted), "which run was without which change is sealed until the campaign ends")
+            continue
+        blocks = [b for b in record.blocks.values() if b.counts and {f.id for f in b.timed} & set(round_.trials)]
+        ratios: dict[str, list[float]] = {part: [] for part in wanted}
+        for block in blocks:
+            labels = record.secrets[f"block/{block.id}"]["value"]["order"]
+            by_label = {label: facts.score_s for label, facts in zip(labels, block.timed, strict=False)}
+            base = by_label.get("stack")
+            for part in wanted:
+                if base and (score := by_label.get(part)):
+                    ratios[part].append(math.log(score / base))
+        follows = simultaneous(ratios, len(round_.parts), FAMILY)
+        for part, known in wanted.items():
+            checks.interval(f"{name}: {part}", known.interval, follows[part])
+            checks.same(f"{name}: {part} proven", known.proven, bool(known.note) or follows[part].low > 1)
+
+
+# --- error probability ----------------------------------------------------------------------------
+
+
+def _ledger(record: Record, checks: _Checks) -> None:
+    """What each verification could spend follows from the campaign's number on its workload and what came before."""
+    granted = record.granted
+    if granted is None:
+        return
+    checks.same("error probability of the campaign", granted.alpha, campaign_alpha(granted.ordinal))
+    entries, order = [], []
+    apart = {body.candidate for body in record.of(ev.CanaryPlanted)}
+    for event in record.events:
+        body = event.body
+        if isinstance(body, ev.VerdictReached) and body.verdict.alpha > 0 and body.verdict.candidate not in apart:
+            entries.append((body.verdict.alpha, body.verdict.verdict == "adopted", body.verdict.evalue))
+            order.append(body.verdict.candidate)
+        elif isinstance(body, ev.Revoked) and body.candidate in order:
+            entries.append(order.index(body.candidate) + 1)  # type: ignore[arg-type]
+    try:
+        AlphaLedger.replay(granted.alpha, record.planned, entries)
+    except JournalError as error:
+        checks.holds("error probability of each verification", False, len(order), str(error))
+    else:
+        checks.holds("error probability of each verification", True, len(order), len(order))

@@ -1,0 +1,232 @@
+"""`rsi verify`: what follows is said to follow, and whatever was changed afterwards is named."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rsi_tui.audit.bundle import verify_bundle, write_bundle
+from rsi_tui.audit.payback import Usage
+from rsi_tui.audit.reading import write_report
+from rsi_tui.audit.verify import Verified, verify_campaign, verify_data, verify_page, verify_target
+from rsi_tui.cli import app
+from rsi_tui.errors import UsageError
+from rsi_tui.journal import events as ev
+from rsi_tui.journal.anchors import write_anchor
+from rsi_tui.journal.chain import ZERO, _encode, read_events
+from rsi_tui.journal.facts import Fact
+from rsi_tui.locations import Home
+
+Campaign = tuple[Home, str]
+
+
+def test_a_campaign_as_it_was_recorded_follows_from_its_runs(finished: Campaign) -> None:
+    found = verify_campaign(*finished)
+    assert found.follows and not found.problems and not found.wrong
+    figures = {check.figure for check in found.checks}
+    for wanted in (
+        "noise: scale of a pair", "c1, screening: log ratio", "c1, screening: promoted", "c1, verdict: e-value", "c1, verdict: speed-up, low",
+        "claim of c5: speed-up, estimate", "claim of c5: slope of total wall", "leave-one-out 1: c1, low",
+        "error probability of the campaign", "error probability of each verification", "noise: smallest provable effect",
+        "number of the campaign on its workload, in the home's ledger",
+    ):  # fmt: skip
+        assert any(figure.startswith(wanted) or wanted in figure for figure in figures), wanted
+    assert sum(figure.endswith("the facts are those sealed when it ended") for figure in figures) > 50
+    assert sum(figure.endswith("order as drawn") for figure in figures) > 15
+    assert not found.lacking
+    assert "Everything follows" in verify_page(found) and verify_data(found)["follows"]
+
+
+# --- a record that was changed, with all hashes made anew ---------------------------------------------
+
+
+def rewritten(home: Home, campaign: str, change: Callable[[Fact], Fact]) -> Verified:
+    """What is said after the bodies of a journal were changed, every hash and the note of the newest line with them."""
+    paths = home.campaign(campaign)
+    lines, prev = [], ZERO
+    for event in read_events(paths.journal):
+        line = re.sub(rb'"at":"[^"]*"', b'"at":"' + event.at.encode() + b'"', _encode(event.seq, change(event.body), event.step, prev), count=1)
+        plain = line[: line.rindex(b',"hash":"')] + b"}"
+        import hashlib
+
+        prev = hashlib.sha256(plain).hexdigest()
+        lines.append(plain[:-1] + f',"hash":"{prev}"}}'.encode())
+    paths.journal.write_bytes(b"\n".join(lines) + b"\n")
+    write_anchor(paths.anchor, len(lines) - 1, prev)
+    for report in paths.reports.iterdir():
+        report.unlink()
+    return verify_campaign(home, campaign)
+
+
+def nested(body: Fact, path: str, value: Any) -> Fact:
+    """The body with one value inside it replaced; `path` as 'verdict.evalue' or 'trials.3.step_s'."""
+    data = body.model_dump(mode="json")
+    place = data
+    *way, last = path.split(".")
+    for key in way:
+        place = place[int(key)] if isinstance(place, list) else place[key]
+    place[int(last) if isinstance(place, list) else last] = value(place[last]) if callable(value) else value
+    return type(body).model_validate(data)
+
+
+def times(factor: float) -> Callable[[Any], Any]:
+    return lambda value: value * factor if value is not None else value
+
+
+MUTATIONS: dict[str, tuple[type[Fact], str, Any, str]] = {
+    "an e-value": (ev.VerdictReached, "verdict.evalue", times(1.01), "e-value"),
+    "a verdict": (ev.VerdictReached, "verdict.verdict", "adopted", ""),
+    "an effect": (ev.VerdictReached, "verdict.log_ratio", times(1.1), "log ratio"),
+    "an interval": (ev.VerdictReached, "verdict.speedup.low", times(1.01), "speed-up, low"),
+    "a share of error probability": (ev.VerdictReached, "verdict.alpha", times(2.0), "error probability"),
+    "the claim's estimate": (ev.Claimed, "claim.speedup.estimate", times(1.02), "speed-up, estimate"),
+    "the claim's memory": (ev.Claimed, "claim.candidate_peak_bytes", times(0.5), "peak memory of the stack"),
+    "the claim's step time": (ev.Claimed, "claim.candidate_step_s", times(0.9), "step time of the stack"),
+    "a time in a sealed run": (ev.BlockClosed, "trials.1.step_s", times(0.9), "score"),
+    "a sealed run's memory": (ev.BlockClosed, "trials.1.peak_bytes", times(2), "the facts are those sealed"),
+    "the noise": (ev.Calibrated, "noise.pair_scale", times(0.5), "scale of a pair"),
+    "the smallest provable effect": (ev.Calibrated, "noise.smallest_provable", times(0.5), "smallest provable effect"),
+    "what screening saw": (ev.Screened, "results.0.log_ratio", times(1.05), "screening: log ratio"),
+    "what was promoted": (ev.Screened, "results.1.promoted", lambda was: not was, "promoted"),
+    "what a change is worth": (ev.LeftOut, "parts.0.interval.low", times(1.01), "leave-one-out 1"),
+    "the campaign's error probability": (ev.AlphaGranted, "alpha", times(2.0), "error probability"),
+    "the campaign's number": (ev.AlphaGranted, "ordinal", 2, "error probability of the campaign"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(MUTATIONS))
+def test_a_figure_changed_with_all_hashes_made_anew_does_not_follow(copied: Campaign, name: str) -> None:
+    kind, path, value, named = MUTATIONS[name]
+    done = []
+
+    def change(body: Fact) -> Fact:
+        sealed = not isinstance(body, ev.BlockClosed) or len(body.trials) > 1
+        timed = not isinstance(body, ev.VerdictReached) or body.verdict.blocks or path == "verdict.verdict"
+        if isinstance(body, kind) and not done and sealed and timed:
+            done.append(body)
+            return nested(body, path, value)
+        return body
+
+    found = rewritten(*copied, change)
+    assert done and not found.problems and not found.follows
+    assert any(named in check.figure for check in found.wrong), [check.figure for check in found.wrong]
+
+
+def test_a_block_that_was_taken_out_of_a_claim_is_missed(copied: Campaign) -> None:
+    def change(body: Fact) -> Fact:
+        if isinstance(body, ev.Claimed):
+            data = body.model_dump(mode="json")
+            data["claim"]["trials"], data["claim"]["pairs"] = data["claim"]["trials"][2:], data["claim"]["pairs"] - 1
+            return ev.Claimed.model_validate(data)
+        return body
+
+    found = rewritten(*copied, change)
+    assert any("no pair is left out" in check.figure for check in found.wrong)
+
+
+def test_an_order_that_was_not_drawn_is_found(copied: Campaign) -> None:
+    def change(body: Fact) -> Fact:
+        if isinstance(body, ev.SecretsRevealed):
+            blocks = {**body.blocks}
+            key = next(key for key in blocks if key.startswith("block/verify"))
+            order = blocks[key]["value"]["order"]
+            blocks[key] = {**blocks[key], "value": {**blocks[key]["value"], "order": order[::-1]}}
+            return ev.SecretsRevealed(blocks=blocks)
+        return body
+
+    assert any("the draw is the one committed to" in check.figure for check in rewritten(*copied, change).wrong)
+
+
+# --- reports ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def texts(finished: Campaign, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("reports")
+    usage = Usage.asked(200.0, 1.5)
+    return {form: write_report(*finished, form, folder / f"r.{form}", usage).read_text() for form in ("json", "md", "html")}
+
+
+@pytest.mark.parametrize("form", ["json", "md", "html"])
+def test_a_report_as_it_was_written_follows_wherever_it_lies(finished: Campaign, texts: dict[str, str], form: str, tmp_path: Path) -> None:
+    path = tmp_path / f"sent by mail.{form}"
+    path.write_text(texts[form])
+    found = verify_target(finished[0], str(path))
+    assert found.follows and found.reports[0].follows and not found.reports[0].note
+
+
+@pytest.mark.parametrize("form", ["json", "md", "html"])
+def test_any_digit_that_is_changed_in_a_report_is_named(finished: Campaign, texts: dict[str, str], form: str, tmp_path: Path) -> None:
+    import random
+
+    rng = random.Random(form)
+    text = texts[form]
+    digits = [n for n, letter in enumerate(text) if letter.isdigit() and letter.isascii()]
+    for at in rng.sample(digits, 12):
+        path = tmp_path / f"r.{form}"
+        path.write_text(text[:at] + str((int(text[at]) + rng.randrange(1, 10)) % 10) + text[at + 1 :])
+        try:
+            found = verify_target(finished[0], str(path))
+        except UsageError as error:  # the digit was of the campaign's only name in it
+            assert "names no campaign" in str(error)
+            continue
+        assert not found.follows and found.reports[0].differences[0].place, text[max(0, at - 60) : at + 20]
+
+
+def test_a_row_that_was_dropped_and_a_word_that_was_changed_are_named(finished: Campaign, texts: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "r.md"
+    path.write_text(texts["md"].replace("oom", "ok", 1))
+    assert "line" in verify_target(finished[0], str(path)).reports[0].differences[0].place
+    data = json.loads(texts["json"])
+    data["unsuccessful"].pop()
+    (tmp_path / "r.json").write_text(json.dumps(data))
+    assert verify_target(finished[0], str(tmp_path / "r.json")).reports[0].differences[0].place.startswith("unsuccessful")
+
+
+def test_a_report_knows_a_line_that_the_journal_has_lost(copied: Campaign) -> None:
+    home, campaign = copied
+    write_report(home, campaign, "json")
+    paths = home.campaign(campaign)
+    paths.journal.write_bytes(b"".join(paths.journal.read_bytes().splitlines(keepends=True)[:-3]))
+    paths.anchor.unlink()
+    found = verify_campaign(home, campaign)
+    assert not found.follows and "at most" in found.reports[0].differences[0].follows
+
+
+# --- bundles, and the command ---------------------------------------------------------------------------
+
+
+def test_a_bundle_is_verified_without_home_and_program(finished: Campaign, tmp_path: Path) -> None:
+    path = write_bundle(*finished, tmp_path / "b.rsi.tar.gz")
+    again = write_bundle(*finished, tmp_path / "again.rsi.tar.gz")
+    assert path.read_bytes() == again.read_bytes(), "the same campaign gives the same bytes"
+    found = verify_target(Home(tmp_path / "no home"), str(path))
+    assert found.follows and {report.file for report in found.reports} == {"report.json", "report.md", "report.html"}
+    assert b"vault" not in path.read_bytes()
+
+
+@pytest.mark.parametrize(("content", "says"), [(b"", "no bundle that can be read"), (b"\x1f\x8b broken", "no bundle that can be read"), (None, "there is no file")])
+def test_what_is_no_bundle_is_said_in_a_sentence(tmp_path: Path, content: bytes | None, says: str) -> None:
+    path = tmp_path / "b.tar.gz"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=says):
+        verify_bundle(path)
+
+
+def test_the_command_answers_with_its_exit_code(copied: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, campaign = copied
+    monkeypatch.setenv("RSI_HOME", str(home.root))
+    done = CliRunner().invoke(app, ["verify", campaign, "--json"])
+    assert done.exit_code == 0 and json.loads(done.stdout)["follows"] is True
+    journal = home.campaign(campaign).journal
+    data = journal.read_bytes()
+    journal.write_bytes(data.replace(b'"outcome":"ok"', b'"outcome":"oK"', 1))
+    done = CliRunner().invoke(app, ["verify", campaign])
+    assert done.exit_code == 1 and "line" in done.stdout and "NOT EVERYTHING FOLLOWS" in done.stdout
