@@ -320,6 +320,30 @@ def verify(
 
 
 @app.command()
+def apply(
+    candidate: Annotated[str | None, typer.Argument(help="c3 of the newest campaign, CAMPAIGN/c3, or a campaign: what it proved.")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="BRANCH", help="Branch to write: a new one, or one not checked out.")] = None,
+    patch_series: Annotated[Path | None, typer.Option(help="Write numbered patches for `git am` into this new folder.")] = None,
+    settings_file: Annotated[Path | None, typer.Option(help="Write the launch settings to this file.")] = None,
+    repo: Annotated[Path | None, typer.Option(help="The repository, where it was moved.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a proven change into your repository as commits; working tree, index and HEAD stay untouched.
+
+    Exit codes: 1 it conflicts with the branch, 2 the repository or command line is at fault, 3 not adopted.
+
+    Example: rsi apply c3 --to rsi/faster
+    """
+    from rsi_tui.audit.applying import Wanted, apply_candidate, apply_page
+    from rsi_tui.audit.reading import resolve
+
+    home = find_home()
+    view, local = resolve(home, candidate)
+    result = apply_candidate(home, view, local, Wanted(to, patch_series, repo, settings_file))
+    print(json.dumps(result, indent=2) if as_json else apply_page(result))
+
+
+@app.command()
 def explain(
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE...|-", help="Logs of one run, folders of logs, or - for stdin.")] = None,
     rules: Annotated[bool, typer.Option("--rules", help="List the rules, with their classes and their order.")] = False,
