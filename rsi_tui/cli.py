@@ -412,6 +412,37 @@ def veto(
 
 
 @app.command()
+def gc(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    quota: Annotated[str, typer.Option(metavar="SIZE", help="Free only what brings the home below this, like 20GiB.")] = "",
+    older_than: Annotated[float, typer.Option(metavar="DAYS", min=0, help="Leave campaigns alone that ended later.")] = 0.0,
+    as_json: Json = False,
+) -> None:
+    """Reclaim disk after saying what goes; never what a claim needs. Example: rsi gc --dry-run"""
+    from rsi_tui.audit import housekeeping
+
+    home = find_home()
+    items = housekeeping.reclaimable(home, older_than_days=older_than, quota=housekeeping.size_of(quota) if quota else None)
+    if not as_json:
+        print(housekeeping.gc_page(home, items))
+    if items and not dry_run and not yes and (as_json or not sys.stdin.isatty()):
+        raise UsageError("nobody can be asked here: add --yes to remove this, or --dry-run to look only.")
+    if not items or dry_run or not (yes or typer.confirm("Remove this?")):
+        if as_json:
+            print(json.dumps(housekeeping.gc_data(home, items, done=False), indent=2))
+        return
+    freed, problems = housekeeping.reclaim(home, items, getpass.getuser())
+    for problem in problems:
+        _note(problem)
+    if as_json:
+        print(json.dumps(housekeeping.gc_data(home, items, done=True, freed=freed, problems=problems), indent=2))
+    else:
+        print(f"{freed / 2**20:.1f} MiB freed.")
+    raise typer.Exit(1 if problems else 0)
+
+
+@app.command()
 def doctor(as_json: Json = False) -> None:
     """What this machine can and can't do, and how to mend it; fails when something is missing. Example: rsi doctor"""
     from dataclasses import asdict

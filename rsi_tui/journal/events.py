@@ -324,6 +324,23 @@ class AlphaGranted(Fact):
     campaign: str
 
 
+class DroppedFile(Fact):
+    """One file or folder that went."""
+
+    path: str
+    """from the home's folder"""
+    bytes: int
+    why: str
+
+
+class Dropped(Fact):
+    """Home journal: what a person's `rsi gc` takes away, noted before it goes."""
+
+    type: Literal["dropped"] = "dropped"
+    who: str
+    files: tuple[DroppedFile, ...]
+
+
 class NoteTaken(Fact):
     """Home journal: a note or a piece of knowledge that belongs to no campaign."""
 
@@ -362,6 +379,7 @@ Body = Annotated[
     | SecretsRevealed
     | EngineStarted
     | AlphaGranted
+    | Dropped
     | NoteTaken,
     Field(discriminator="type"),
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from rsi_tui.journal.chain import JournalWriter, read_events
-from rsi_tui.journal.events import AlphaGranted, Event, NoteTaken
+from rsi_tui.journal.events import AlphaGranted, Dropped, Event, NoteTaken
 from rsi_tui.locations import Home
 
 _WAIT_S = 10.0
@@ -43,6 +43,12 @@ def next_ordinal(home: Home, workload_key: str) -> int:
 
 def _grants(events: Iterable[Event], workload_key: str) -> list[AlphaGranted]:
     return [e.body for e in events if isinstance(e.body, AlphaGranted) and e.body.workload_key == workload_key]
+
+
+def note_dropped(home: Home, body: Dropped) -> Event:
+    """Record what housekeeping takes away, before it goes."""
+    with JournalWriter.open(home.journal, wait_s=_WAIT_S, anchor=home.anchor) as journal:
+        return journal.append(body)
 
 
 def add_note(home: Home, who: str, text: str, source: str = "") -> Event:

@@ -263,7 +263,7 @@ def test_without_a_name_for_the_author_it_says_how_to_give_one(tmp_path: Path, m
     git(here.repository, "config", "--unset", "user.name")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    with pytest.raises(UsageError, match="git config user.name"):
+    with pytest.raises(UsageError, match=r"git config user\.name"):
         here.apply(branch="fast")
 
 
