@@ -92,6 +92,8 @@ class BlockOutcome:
     plan: BlockPlan
     setup: list[TrialFacts] = field(default_factory=list)
     timed: list[TrialFacts] = field(default_factory=list)
+    interrupted: list[TrialFacts] = field(default_factory=list)
+    """attempts whose slot was run again"""
     invariants: dict[str, tuple[InvariantFacts, ...]] = field(default_factory=dict)
     """trial id -> what the comparison with the block's reference said, and what was odd about the run"""
     void: str = ""
@@ -194,7 +196,7 @@ def _run_open(lab: Lab, plan: BlockPlan) -> BlockOutcome:
     outcome = BlockOutcome(plan)
     with host_lease(f"campaign block {plan.id}", on_wait=lab.on_wait, meanwhile=lab.between) as lab.lease:
         for number, slot in enumerate(plan.slots):
-            outcome.take(number, _run_slot(lab, plan, number, slot, _time_limit(slot, outcome)))
+            outcome.take(number, _run_slot(lab, outcome, number, slot, _time_limit(slot, outcome)))
             half = 2 * len(outcome.timed) == len(plan.timed)
             if half and plan.halt is not None and plan.halt(outcome.timed):
                 break
@@ -237,7 +239,7 @@ def _opening(plan: BlockPlan) -> BlockOpened:
 
 
 def _closing(outcome: BlockOutcome) -> BlockClosed:
-    trials = (*outcome.setup, *outcome.timed) if outcome.plan.sealed else ()
+    trials = (*outcome.setup, *outcome.timed, *outcome.interrupted) if outcome.plan.sealed else ()
     seconds = outcome.plan.judge.validation_s
     return BlockClosed(block=outcome.plan.id, trials=trials, void=outcome.void, validation_s=seconds)
 
@@ -296,9 +298,9 @@ def _time_limit(slot: Slot, outcome: BlockOutcome) -> float | None:
     return max(LEAST_PATIENCE_S, slot.patience * usual)
 
 
-def _run_slot(lab: Lab, plan: BlockPlan, number: int, slot: Slot, timeout_s: float | None) -> TrialFacts:
+def _run_slot(lab: Lab, outcome: BlockOutcome, number: int, slot: Slot, timeout_s: float | None) -> TrialFacts:
     """The facts of one slot: recorded ones if there are, else of a fresh run."""
-    attempt = 1
+    plan, attempt = outcome.plan, 1
     while True:
         known = _recorded(lab, plan, number, slot, attempt)
         if known is None:
@@ -306,6 +308,7 @@ def _run_slot(lab: Lab, plan: BlockPlan, number: int, slot: Slot, timeout_s: flo
         usable = known.outcome not in ("cancelled", "not_measured") and plan.judge.recall(known, slot.arm)
         if usable or attempt == MAX_ATTEMPTS:
             return known
+        outcome.interrupted.append(known)
         attempt += 1
 
 
