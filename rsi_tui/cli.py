@@ -334,11 +334,9 @@ def apply(
 
     Example: rsi apply c3 --to rsi/faster
     """
-    from rsi_tui.audit.applying import Wanted, apply_candidate, apply_page
-    from rsi_tui.audit.reading import resolve
-
+    from rsi_tui.audit.applying import Wanted, apply_candidate, apply_page, resolve_proven
     home = find_home()
-    view, local = resolve(home, candidate)
+    view, local = resolve_proven(home, candidate)
     result = apply_candidate(home, view, local, Wanted(to, patch_series, repo, settings_file))
     print(json.dumps(result, indent=2) if as_json else apply_page(result))
 
@@ -409,6 +407,33 @@ def veto(
     home = find_home()
     view, local = resolve(home, candidate)
     print(take_back(home, view.id, local or candidate, getpass.getuser(), reason))
+
+
+@app.command()
+def replay(
+    candidate: Annotated[str | None, typer.Argument(help="c3 of the newest campaign, CAMPAIGN/c3, or a campaign: what it proved.")] = None,
+    unsandboxed: Annotated[bool, typer.Option("--unsandboxed", help="Run trials without a sandbox (trust level C).")] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure an adopted change again, here, on fresh pairs; what is refuted is no longer adopted. Goes on where it was stopped.
+
+    Exit codes: 0 it agrees, 3 it is refuted, or is not adopted, 4 undecided.
+
+    Example: rsi replay c3
+    """
+    from rsi_tui.app.plain import PlainLog
+    from rsi_tui.audit.applying import resolve_proven
+    from rsi_tui.loop.replaying import replay as measure_again
+    from rsi_tui.loop.replaying import replay_data, replay_page
+    from rsi_tui.loop.setup import silent
+
+    home = find_home()
+    view, local = resolve_proven(home, candidate)
+    done = measure_again(home, view, local, unsandboxed=unsandboxed, listen=silent if as_json else PlainLog, on_note=_note)
+    print(json.dumps(replay_data(done), indent=2) if as_json else f"\n{replay_page(done)}")
+    if done.sentence:
+        print(f"rsi: {done.sentence}", file=sys.stderr)
+    raise typer.Exit(done.exit_code)
 
 
 @app.command()

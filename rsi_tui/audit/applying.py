@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from rsi_tui.audit import proof, words
+from rsi_tui.audit.reading import resolve
 from rsi_tui.contract.knob_files import edit_setting
 from rsi_tui.contract.model import KnobValue
 from rsi_tui.errors import GateError, RepositoryError, UsageError
 from rsi_tui.journal.facts import ORIGINAL, CandidateFacts
-from rsi_tui.journal.view import CampaignView, CandidateView, revocation_words
+from rsi_tui.journal.view import CampaignView, CandidateView, load_campaign, revocation_words
 from rsi_tui.locations import Home
 from rsi_tui.repo import apply as git
 
@@ -71,6 +72,15 @@ def apply_candidate(home: Home, view: CampaignView, candidate: str, wanted: Want
     if wanted.settings_file is not None:
         _write_settings(wanted.settings_file, result)
     return result
+
+
+def resolve_proven(home: Home, id: str | None) -> tuple[CampaignView, str]:
+    """The campaign and candidate that an id is about; a replay stands for the campaign whose change it measured."""
+    view, local = resolve(home, id)
+    if view.created is not None and view.created.replays:
+        campaign, _, replayed = view.created.replays.partition("/")
+        return load_campaign(home, campaign), local or replayed
+    return view, local
 
 
 def allowed(view: CampaignView, candidate: str) -> CandidateView:

@@ -177,6 +177,8 @@ def engine_words(view: CampaignView, engine: int | None) -> str:
     if created is None:
         return "no engine runs, and nothing of it was recorded: start anew"
     unsandboxed = ("--unsandboxed",) if created.trust == "C" else ()
+    if created.replays:
+        return f"no engine runs; go on with `rsi replay {' '.join((created.replays, *unsandboxed))}`"
     command = words.go_on(created.kind, created.folder, created.preset, created.options or unsandboxed)
     return f"no engine runs; {f'a {created.kind} begins anew:' if created.kind in ('check', 'baseline') else 'go on with'} `{command}`"
 

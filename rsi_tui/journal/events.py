@@ -20,6 +20,7 @@ from rsi_tui.journal.facts import (
     Fact,
     FindingFacts,
     HypothesisFacts,
+    Interval,
     LessonFacts,
     NoiseFacts,
     PlantedFacts,
@@ -59,9 +60,11 @@ class CampaignCreated(Fact):
     max_candidates: int
     hours: float | None = None
     usd: float | None = None
-    kind: Literal["campaign", "evaluation", "check", "baseline"] = "campaign"
+    kind: Literal["campaign", "evaluation", "check", "baseline", "replay"] = "campaign"
     """'evaluation': the verdict on one change of a person's own (`rsi evaluate`); 'check': what is planted must be caught;
-    'baseline': the program as it is, measured"""
+    'baseline': the program as it is, measured; 'replay': an adopted change, measured again"""
+    replays: str = ""
+    """of a replay: 'CAMPAIGN/CANDIDATE' that is measured again; '' else"""
     retry: bool = False
     """what failed before under the same conditions is tried again"""
     options: tuple[str, ...] = ()
@@ -287,6 +290,24 @@ class Revoked(Fact):
     """candidates built on it, or proven with error probability that it had handed on: no longer adopted"""
 
 
+class Replayed(Fact):
+    """An adopted change was measured again: in the replay's own journal, and in that of the campaign that adopted it."""
+
+    type: Literal["replayed"] = "replayed"
+    campaign: str
+    candidate: str
+    replay: str
+    """id of the replay, whose journal has the runs"""
+    outcome: Literal["agrees", "refuted", "undecided"]
+    reason: str
+    """one sentence"""
+    before: Interval | None
+    """speed-up as it was proven"""
+    now: Interval | None
+    differences: tuple[str, ...] = ()
+    """what this machine has otherwise than the one that proved it; where there are any, nothing is refuted"""
+
+
 class PersonActed(Fact):
     """A person paused, resumed, stopped, noted, approved or vetoed."""
 
@@ -375,6 +396,7 @@ Body = Annotated[
     | LeftOut
     | CanaryPlanted
     | Revoked
+    | Replayed
     | PersonActed
     | SecretsRevealed
     | EngineStarted

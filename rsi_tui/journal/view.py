@@ -174,6 +174,8 @@ class CampaignView:
     """the rounds of backward elimination, oldest first"""
     revocations: list[tuple[str, ev.Revoked]] = field(default_factory=list)
     """(when, what), oldest first"""
+    replays: list[tuple[str, ev.Replayed]] = field(default_factory=list)
+    """(when, what) of measuring an adopted change again, oldest first"""
     trials: dict[str, TrialFacts] = field(default_factory=dict)
     """finished trials whose facts are known; sealed ones follow when their block closes"""
     sealed: set[str] = field(default_factory=set)
@@ -554,6 +556,9 @@ class CampaignView:
         for candidate in (body.candidate, *body.reopened):
             if known := self.candidates.get(candidate):
                 known.revoked = body
+
+    def _on_replayed(self, body: ev.Replayed, at: str) -> None:
+        self.replays.append((at, body))
 
     def _on_person_acted(self, body: ev.PersonActed, at: str) -> None:
         self.people.append((at, body))

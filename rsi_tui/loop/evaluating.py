@@ -295,7 +295,7 @@ def _measured(home: Home, ctx: Context, candidate: CandidateFacts) -> VerdictFac
     ctx.heed_people()
     if how := ctx.evaluator.check_runs("check", candidate):
         return _record(ctx, "check/verdict", "failed", (how,))
-    _baseline(home, ctx)
+    measure_noise(home, ctx)
     if ctx.no_rounding and "precision" in candidate.affects:
         return _record(ctx, "rounding/verdict", "slower", (ctx.no_rounding,))
     screened = ctx.evaluator.screen_alone("screen", candidate, original)
@@ -312,7 +312,7 @@ def _measured(home: Home, ctx: Context, candidate: CandidateFacts) -> VerdictFac
     return verdict if claim.proven else _unclaimed(ctx, verdict, claim)
 
 
-def _baseline(home: Home, ctx: Context) -> None:
+def measure_noise(home: Home, ctx: Context) -> None:
     """Noise and bands, taken over from a recent calibration of the same conditions where fresh pairs agree with it."""
     ctx.heed_people()
     known = find_calibration(home, ctx.created) if ctx.steps.find("calibration") is None else None

@@ -17,7 +17,7 @@ from rsi_tui.journal.events import CampaignCreated, EngineStarted, Event, State,
 from rsi_tui.locations import Home
 from rsi_tui.repo.mirror import Mirror
 
-Kind = Literal["campaign", "evaluation", "check", "baseline"]
+Kind = Literal["campaign", "evaluation", "check", "baseline", "replay"]
 
 
 def unfinished(home: Home, mirror: Mirror, contract: Contract, kind: Kind = "campaign") -> CampaignCreated:

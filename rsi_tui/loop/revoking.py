@@ -17,7 +17,7 @@ from rsi_tui.errors import UsageError
 from rsi_tui.evaluator.ledger import AlphaLedger
 from rsi_tui.journal.chain import JournalWriter, holder
 from rsi_tui.journal.commands import send_command
-from rsi_tui.journal.events import Event, PersonActed, Revoked, VerdictReached
+from rsi_tui.journal.events import Event, PersonActed, Replayed, Revoked, VerdictReached
 from rsi_tui.journal.facts import VerdictFacts
 from rsi_tui.journal.view import CampaignView, load_campaign
 from rsi_tui.locations import Home
@@ -180,6 +180,25 @@ def veto(home: Home, campaign: str, candidate: str, who: str, reason: str) -> st
         writer.append(revoked)
     also = f", and with it {', '.join(revoked.reopened)}" if revoked.reopened else ""
     return f"{candidate} of {campaign} is taken back{also}; it does not count as proven any more."
+
+
+def record_replay(home: Home, replayed: Replayed) -> tuple[str, ...]:
+    """Note a replay in the journal of the campaign that is over; a refuted adoption is taken back with what rests on it.
+
+    Returns what is no longer adopted. Done once, however often it is called.
+    """
+    paths = home.campaign(replayed.campaign)
+    with JournalWriter.open(paths.journal, wait_s=WAIT_S, anchor=paths.anchor) as writer:
+        if not any(isinstance(e.body, Replayed) and e.body.replay == replayed.replay for e in writer.events):
+            writer.append(replayed)
+        view = CampaignView().feed_all(writer.events)
+        known = view.candidates.get(replayed.candidate)
+        if replayed.outcome != "refuted" or known is None or not known.is_adopted:
+            return ()
+        reopened = _reopened(view, writer.events, replayed.candidate)
+        reason = f"refuted by replay {replayed.replay}: {replayed.reason}"
+        writer.append(Revoked(candidate=replayed.candidate, who=US, reason=reason, reopened=reopened))
+    return (replayed.candidate, *reopened)
 
 
 def _reopened(view: CampaignView, events: Sequence[Event], candidate: str) -> tuple[str, ...]:

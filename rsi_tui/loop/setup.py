@@ -160,7 +160,7 @@ def prepare(
     )
     if not mirror.read_files(mirror.base, contract.editable):
         raise ContractError(f"workload.toml: [scope] editable = {list(contract.editable)} matches no committed file.")
-    created = _created(request, _new_id(home), contract, mirror, launcher, mind)
+    created = created_now(request, new_id(home), contract, mirror, launcher, mind)
     if request.resume:
         begun = unfinished(home, mirror, contract, request.kind)
         require_same(begun, created, request.mind, request.candidates, request.hours)
@@ -279,7 +279,7 @@ def _make_folders(paths: CampaignPaths) -> None:
     paths.reports.mkdir()
 
 
-def _new_id(home: Home) -> str:
+def new_id(home: Home) -> str:
     """YYYYMMDD-HHMMSS-xxxx, in UTC."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
@@ -290,7 +290,7 @@ def host_of(contract: Contract) -> dict[str, str]:
     return {**host, "software": f"{host['software']}, torch {torch_version(Path(resolve_python(contract)))}"}
 
 
-def _created(
+def created_now(
     request: Request, id: str, contract: Contract, mirror: Mirror, launcher: LocalLauncher, mind: Mind | None
 ) -> CampaignCreated:
     """What a campaign begun here and now records of itself."""
