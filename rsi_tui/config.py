@@ -28,12 +28,25 @@ class AppSettings(BaseModel):
     """lines kept of the running trial's output"""
 
 
+class HookSettings(BaseModel):
+    """Commands that are started when something happens to a campaign; '' is none. A shell reads them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    finished: str = ""
+    stopped: str = ""
+    needs_approval: str = ""
+    timeout_s: float = Field(default=60.0, gt=0, le=3600)
+    """after which a command and all that it started are killed"""
+
+
 class Settings(BaseModel):
     """All settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     app: AppSettings = AppSettings()
+    hooks: HookSettings = HookSettings()
 
 
 def load_settings(home: Path) -> Settings:
@@ -59,5 +72,6 @@ def _explain(path: Path, error: ValidationError) -> str:
     if problem["type"] != "extra_forbidden":
         return f"{path}: {key}: {problem['msg']}."
     known = ["app", *(f"app.{name}" for name in AppSettings.model_fields)]
+    known += ["hooks", *(f"hooks.{name}" for name in HookSettings.model_fields)]
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
     return f"{path}: there is no setting '{key}'; the nearest is '{near}'."

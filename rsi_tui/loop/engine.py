@@ -21,6 +21,7 @@ from rsi_tui.evaluator.lab import HostFault
 from rsi_tui.evaluator.service import Interrupted
 from rsi_tui.locations import Home
 from rsi_tui.loop.context import Context
+from rsi_tui.loop.hooks import call_hook
 from rsi_tui.loop.outer import end, run_campaign
 from rsi_tui.loop.setup import Listen, Opened, Request, forget, open_campaign, outliving, silent
 from rsi_tui.minds.protocol import Mind
@@ -79,6 +80,7 @@ def _carry(home: Home, opened: Opened, tell: Callable[[str], None]) -> Ended:
     finally:
         ctx.evaluator.close(finished=over)
     report = conclude(home, opened, tell)
+    call_hook(home, campaign, state, tell)
     return Ended(campaign, state, report, code, f"{sentence}; what was found lies in {report}." if sentence else "")
 
 

@@ -46,6 +46,7 @@ from rsi_tui.locations import Home
 from rsi_tui.loop.context import Context, Stopped
 from rsi_tui.loop.engine import conclude, interruptible
 from rsi_tui.loop.executor import Refusal
+from rsi_tui.loop.hooks import call_hook
 from rsi_tui.loop.known_noise import find_calibration
 from rsi_tui.loop.outer import end
 from rsi_tui.loop.own_change import Applied, OwnChange, apply_change, read_change
@@ -197,6 +198,7 @@ def _carry(home: Home, opened: Opened, change: _Change | None, tell: Callable[[s
     measured = ctx.noise is not None
     # What cost next to nothing is in the library when that is opened next; its encoder is not loaded for it.
     report = conclude(home, opened, tell) if measured else write_report(home, evaluation)
+    call_hook(home, evaluation, ctx.state, tell)
     return Evaluated(evaluation, verdict, report, EXIT_CODES[verdict])
 
 
