@@ -40,6 +40,9 @@ Id = Annotated[str | None, typer.Argument(help="Campaign, candidate, direction, 
 @app.callback(invoke_without_command=True)
 def root(context: typer.Context) -> None:
     """Without a command: open the app on what runs, or on the newest campaign."""
+    from rsi_tui.journal.home_version import check_home
+
+    check_home(find_home())
     if context.invoked_subcommand is None:
         from rsi_tui.app.main import run_app
 

@@ -1,6 +1,7 @@
 """Where files live. The one module that knows paths; it creates nothing.
 
     $RSI_HOME (default $XDG_DATA_HOME/rsi)
+      version                       of these files (journal.home_version)
       home.jsonl                    journal of the home: notes, knowledge, alpha ledger, retrievals
       mirrors/KEY.git               bare mirror of a training repository
       campaigns/ID/                 journal.jsonl, blobs/, commands/, engine.lock, reports/

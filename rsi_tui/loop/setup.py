@@ -38,6 +38,7 @@ from rsi_tui.journal.chain import JournalWriter
 from rsi_tui.journal.events import CampaignCreated, EngineStarted, Event, StateChanged, TrialStarted
 from rsi_tui.journal.facts import ORIGINAL, CandidateFacts
 from rsi_tui.journal.home import grant_alpha
+from rsi_tui.journal.home_version import check_home
 from rsi_tui.journal.steps import Steps
 from rsi_tui.launch.host import fingerprint, fingerprint_hash, torch_version
 from rsi_tui.launch.local import LocalLauncher
@@ -177,6 +178,7 @@ def open_prepared(parts: Prepared, listen: Listen = silent) -> Opened:
         if not parts.request.resume:
             undo.callback(forget, paths)
             _make_folders(paths)
+            check_home(parts.home)
         writer = JournalWriter.open(paths.journal, anchor=paths.anchor)
         undo.callback(writer.close)
         opened = _open(parts, paths, writer, listen)
