@@ -264,7 +264,7 @@ def _parse(path: Path, complete: bytes, first_line: int | None, seq: int | None,
     """Events of whole lines; the first may be anything when `seq` is None (a journal read from its middle)."""
     lines = _lines(complete)
     try:
-        with _uncollected():
+        with uncollected():
             events = _MANY.validate_json(b"[" + b",".join(lines) + b"]") if lines else []
     except ValidationError:
         events = []
@@ -280,8 +280,8 @@ def _parse(path: Path, complete: bytes, first_line: int | None, seq: int | None,
 
 
 @contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without Python's garbage collector: it walks the growing events again and again, which takes longer than reading them."""
+def uncollected() -> Iterator[None]:
+    """Within it Python's garbage collector rests: it walks the growing events again and again, which takes longer than reading them."""
     was = gc.isenabled()
     gc.disable()
     try:

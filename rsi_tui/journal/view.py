@@ -645,8 +645,9 @@ def campaign_summary(view: CampaignView) -> dict[str, Any]:
 
 def load_campaign(home: Home, campaign: str) -> CampaignView:
     """The view of one campaign's journal; JournalError when it is damaged or missing."""
-    paths = home.campaign(campaign)
-    return CampaignView().feed_all(chain.read_events(paths.journal, paths.anchor))
+    from rsi_tui.journal.folded import load_view
+
+    return load_view(home.campaign(campaign))
 
 
 def campaign_ids(home: Home) -> list[str]:

@@ -1,6 +1,6 @@
 """Is a campaign where it was after it was killed, at any point? SIGKILL at events, full disks, and kills of a real campaign.
 
-    scripts/bench/kills.py [--quick] [--json] [--parts events,disk,live] [--seed N]
+    scripts/bench/kills.py [--quick] [--json] [--parts events,disk,live] [--count N] [--seed N]
 
 events: an engine process is killed before, in the middle of, or after writing an event (before and after its newest
 line is noted elsewhere), resumed, and killed again a few events later, to the campaign's end; then the record is laid
@@ -314,11 +314,12 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--parts", default="events,disk,live")
+    parser.add_argument("--count", type=int, default=0, help="kills at events, instead of 300")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     notes = ["--quick: 40 kills of 300, 4 full disks of 20, none of a real campaign"] if args.quick else []
     parts = {
-        "events": lambda folder: at_events(folder, 40 if args.quick else 300, args.seed, notes),
+        "events": lambda folder: at_events(folder, args.count or (40 if args.quick else 300), args.seed, notes),
         "disk": lambda folder: on_a_full_disk(folder, 4 if args.quick else 20, args.seed, notes),
         "live": lambda folder: live(folder, 10, args.seed, notes),
     }

@@ -68,7 +68,14 @@ CASES: list[tuple[str, Callable[[Path], None], int, tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "code", "words"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+LONG = ("checkpoint never appears", "crashes at once")
+"""cases that run the program to its end; one of the kind runs each time"""
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [pytest.param(*case, id=name, marks=[pytest.mark.slow] if name in LONG else []) for name, *case in CASES],
+)
 def test_what_is_wrong_is_said_in_one_sentence_and_nothing_is_left(
     tmp_path: Path, change: Callable[[Path], None], code: int, words: tuple[str, ...]
 ) -> None:

@@ -56,6 +56,7 @@ def test_a_campaign_over_patches_that_change_nothing_adopts_nothing(tmp_path: Pa
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_an_interrupted_campaign_goes_on_without_repeating_a_finished_trial(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     workload = tiny_repository(tmp_path / "tiny")

@@ -171,7 +171,7 @@ def test_one_that_screening_promotes_is_verified_on_what_screening_saw(tmp_path:
     assert more.oracle.forced == ["k1"]
 
 
-@pytest.mark.parametrize("bundle", [True, False])
+@pytest.mark.parametrize("bundle", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_an_adopted_one_stops_the_campaign_and_takes_every_adoption_back(tmp_path: Path, bundle: bool) -> None:
     made = campaign(
         tmp_path, 30, bundle=bundle, effect=lambda c: -0.1,
