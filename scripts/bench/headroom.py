@@ -1,11 +1,11 @@
 """How much faster is the best known stack than the bundled program, and what is each part of it worth? Real runs.
 
-    scripts/bench/headroom.py WORKLOAD [--quick] [--json] [--home DIR]
+    scripts/bench/headroom.py WORKLOAD [--quick] [--claim] [--json] [--home DIR]
 
 Calibrates as a campaign does, then measures the stack against the original in fresh pairs by the code that proves
 claims (learned updates, saved states, hidden validation, slow runs), then the stack against itself without each of its
 parts. With --home it goes on where it was interrupted. It wants the machine to itself. --quick runs two pairs, the
-original and the stack in turn, and compares and proves nothing.
+original and the stack in turn, and compares and proves nothing; --claim leaves out what each part is worth.
 """
 
 from __future__ import annotations
@@ -63,12 +63,14 @@ red_team = false
 """
 
 
-def measure(ctx: Context, workload: str) -> tuple[ClaimFacts, tuple[AttributionFacts, ...]]:
+def measure(ctx: Context, workload: str, *, worth: bool = True) -> tuple[ClaimFacts, tuple[AttributionFacts, ...]]:
     profile = ctx.evaluator.profile()
     ctx.evaluator.calibrate(0.01)
     stack = STACKS[workload]
     whole = built(ctx, "stack", stack, profile)
     claim = ctx.evaluator.claim("headroom/claim", whole, (), verified=False)
+    if not worth:
+        return claim, ()
     parts = [
         Part(name, _kind(name), whole.id, built(ctx, f"without-{number}", stack.without(name), profile))
         for number, name in enumerate(stack.names, 1)
@@ -124,6 +126,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", choices=sorted(STACKS))
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--claim", action="store_true", help="the claim alone")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--home", type=Path, help="keep workload, home and journal here, and go on from them")
     args = parser.parse_args()
@@ -135,13 +138,13 @@ def main() -> int:
             if args.quick:
                 found, notes = quickly(campaign.context, args.workload), ["--quick left out the proof and what each part is worth"]
             else:
-                claim, parts = measure(campaign.context, args.workload)
-                found, notes = figures(args.workload, claim, parts), []
+                claim, parts = measure(campaign.context, args.workload, worth=not args.claim)
+                found, notes = figures(args.workload, claim, parts), ["--claim left out what each part is worth"] if args.claim else []
         finally:
             campaign.context.evaluator.close(finished=False)
             campaign.writer.close()
     precision = "fp32 equivalence is the contract of this bench." if campaign.context.contract.invariants.precision == "fp32" else ""
-    return show(f"headroom {args.workload}", found, args.json, [*notes, *filter(None, [precision])], f"scripts/bench/headroom.py {args.workload}")
+    return show(f"headroom {args.workload}", found, args.json, [*notes, *filter(None, [precision])], f"scripts/bench/headroom.py {args.workload}{' --claim' if args.claim else ''}")
 
 
 if __name__ == "__main__":
