@@ -21,7 +21,7 @@ from typing import Any
 from rsi_tui.contract import model
 from rsi_tui.errors import JournalError
 from rsi_tui.journal import chain, events, facts, view
-from rsi_tui.journal.anchors import read_anchor
+from rsi_tui.journal.anchors import Anchor, read_anchor
 from rsi_tui.journal.view import CampaignView
 from rsi_tui.locations import CampaignPaths
 
@@ -45,7 +45,7 @@ def load_view(paths: CampaignPaths) -> CampaignView:
         found, offset = CampaignView().feed_all(chain.read_events(paths.journal, paths.anchor)), 0
         end = size
     else:
-        end = _continue(found, paths.journal, offset)
+        end = _continue(found, paths.journal, offset, noted)
     if noted is not None and noted.seq > found.last_seq:
         raise JournalError(
             f"{paths.journal}, line {found.last_seq + 2}: lost, the journal's end: {noted.where} knows it; "
@@ -56,11 +56,17 @@ def load_view(paths: CampaignPaths) -> CampaignView:
     return found
 
 
-def _continue(found: CampaignView, journal: Path, offset: int) -> int:
-    """Fold what came after a kept view; returns the offset behind it."""
+def _continue(found: CampaignView, journal: Path, offset: int, noted: Anchor | None) -> int:
+    """Fold what came after a kept view; returns the offset behind it. JournalError when it is not what the note knows."""
     new, end = chain.follow(journal, offset)
     if new and (new[0].prev != found.last_hash or new[0].seq != found.last_seq + 1):
         raise JournalError(f"{journal}, line {found.last_seq + 2}: it does not follow the line before; restore the file from a copy, or move its folder away.")
+    hashes = {found.last_seq: found.last_hash} | {event.seq: event.hash for event in new}
+    if noted is not None and hashes.get(noted.seq, noted.hash) != noted.hash:
+        raise JournalError(
+            f"{journal}, line {noted.seq + 1}: not the one that {noted.where} knows; it or a line before it was replaced; "
+            "restore the file from a copy, or move its folder away."
+        )
     found.feed_all(new)
     return end
 

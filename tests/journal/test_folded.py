@@ -9,6 +9,7 @@ import pytest
 
 from rsi_tui.errors import JournalError
 from rsi_tui.journal import chain, folded
+from rsi_tui.journal import events as ev
 from rsi_tui.journal.chain import JournalWriter
 from rsi_tui.journal.folded import load_view
 from rsi_tui.journal.view import CampaignView
@@ -65,6 +66,18 @@ def test_a_lost_end_is_found_behind_a_kept_view(paths: CampaignPaths) -> None:
     lines = paths.journal.read_bytes().splitlines(keepends=True)
     paths.journal.write_bytes(b"".join(lines[:-2]))
     with pytest.raises(JournalError, match="lost"):
+        load_view(paths)
+
+
+def test_a_line_rewritten_behind_a_kept_view_is_found(paths: CampaignPaths) -> None:
+    write(paths, 0, -1)
+    load_view(paths)
+    write(paths, -1)
+    lines = paths.journal.read_bytes().splitlines(keepends=True)
+    last = chain.read_events(paths.journal)[-1]
+    forged = chain._encode(last.seq, ev.NoteTaken(who="ann", text="another"), "", last.prev) + b"\n"
+    paths.journal.write_bytes(b"".join(lines[:-1]) + forged)
+    with pytest.raises(JournalError, match=f"line {len(lines)}: not the one"):
         load_view(paths)
 
 
