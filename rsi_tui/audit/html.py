@@ -7,18 +7,30 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rsi_tui.audit import plots, words
+
+if TYPE_CHECKING:
+    import jinja2
 
 _DATA = re.compile(r'<script type="application/json" id="report">\n(.*?)\n</script>', re.DOTALL)
 
 
 def render_html(data: dict[str, Any]) -> str:
     """The page; text from programs, logs and people is escaped, control characters are removed."""
-    import jinja2
     from markupsafe import Markup
+
+    drawn = {name: Markup(plot(data)) for name, plot in PLOTS.items()}
+    return _template().render(data, plots=drawn, diff_lines=_diff_lines, canonical=Markup(_embedded(data)))
+
+
+@cache
+def _template() -> jinja2.Template:
+    """Compiled once a process: `rsi verify` renders many."""
+    import jinja2
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -34,8 +46,7 @@ def render_html(data: dict[str, Any]) -> str:
         times=words.times, about=words.about, sentence=lambda text: words.sentence(str(text)), listed=words.listed,
         confidence=words.confidence, when=_when, result=lambda text: str(text).replace("_", " "),
     )  # fmt: skip
-    drawn = {name: Markup(plot(data)) for name, plot in PLOTS.items()}
-    return environment.get_template("report.html.j2").render(data, plots=drawn, diff_lines=_diff_lines, canonical=Markup(_embedded(data)))
+    return environment.get_template("report.html.j2")
 
 
 PLOTS = {

@@ -6,6 +6,7 @@ can't see it, and every figure in it stands in a table of the page as well.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,19 +50,31 @@ class Axis:
 
 
 def best_so_far(data: dict[str, Any]) -> str:
-    """Speed-up of the best against the time spent in runs; what was tried and not kept lies on the axis."""
+    """Speed-up of the best against the time spent in runs, dashed while it is an estimate; what was tried lies below it, one above the other."""
     best, tried = data["course"]["best"], data["course"]["tried"]
     end = max([data["cost"]["trial_seconds"], *(p["seconds"] for p in tried), 1.0])
     x = Axis(0.0, end / 60 * 1.02, LEFT, WIDTH - RIGHT)
-    y = Axis.over([1.0, *(p["speedup"] for p in best), 1.05], 220 - BOTTOM, TOP)
-    points = [(x.at(p["seconds"] / 60), y.at(p["speedup"])) for p in best]
-    path = f"M{points[0][0]:.1f} {points[0][1]:.1f}" + "".join(f"H{px:.1f}V{py:.1f}" for px, py in points[1:]) + f"H{x.at(end / 60):.1f}"
-    marks = [_mark(x.at(p["seconds"] / 60), 220 - BOTTOM, p["result"], f"{p['candidate']}: {p['result']}") for p in tried]
-    dots = [f'<circle class="best" cx="{px:.1f}" cy="{py:.1f}" r="3.5"/>' for px, py in points[1:]]
-    body = [*_grid(x, y, 220, "minutes of runs", "speed-up of the best", lambda v: f"{v:g}x"), f'<path class="line" d="{path}"/>', *dots, *marks]
+    rows = _rows([p["seconds"] for p in tried], x)
+    high = max(rows, default=-1) + 1
+    spacing, height = min(9.0, 60.0 / max(high, 1)), round(212 + min(9.0 * high, 60.0))
+    floor = height - BOTTOM
+    y = Axis.over([1.0, *(p["speedup"] for p in best), 1.05], floor - spacing * high - 6, TOP)
+    body = _grid(x, y, height, "minutes of runs", "speed-up of the best", lambda v: f"{v:g}x")
+    for known, after in itertools.pairwise([*best, {**best[-1], "seconds": end}]):
+        px, py = x.at(known["seconds"] / 60), y.at(known["speedup"])
+        kind = "line" if known["proven"] else "line estimate"
+        body.append(f'<path class="{kind}" d="M{px:.1f} {py:.1f}H{x.at(after["seconds"] / 60):.1f}V{y.at(after["speedup"]):.1f}"/>')
+        body.append(f'<circle class="best" cx="{px:.1f}" cy="{py:.1f}" r="3.5"/>')
+    body += [_mark(x.at(p["seconds"] / 60), floor - 5 - spacing * row, p["result"], f"{p['candidate']}: {p['result']}") for p, row in zip(tried, rows, strict=True)]
     kept = best[-1]
-    text = f"After {words.duration(end)} of runs the best is {kept['candidate']} at {kept['speedup']:.2f} times the original's speed; {len(tried)} results in all."
-    return _svg(220, "The best so far against time spent", text, body)
+    text = f"After {words.duration(end)} of runs the best is {kept['candidate']} at {kept['speedup']:.2f} times the original's speed; {words.plural(len(tried), 'result')} in all."
+    return _svg(height, "The best so far against time spent", text, body)
+
+
+def _rows(seconds: Sequence[float], x: Axis) -> list[int]:
+    """How many earlier marks lie at the same place of the axis."""
+    at = [round(x.at(s / 60) / 9) for s in seconds]
+    return [at[:n].count(place) for n, place in enumerate(at)]
 
 
 def time_against_memory(data: dict[str, Any]) -> str:
@@ -76,7 +89,7 @@ def time_against_memory(data: dict[str, Any]) -> str:
     body = [
         *_grid(x, y, 260, "step time, ratio (left is faster)", "peak memory, ratio", lambda v: f"{v:g}"), one,
         *(_mark(px, py, p["result"], f"{p['candidate']}: time {p['time']:.3f}, memory {p['memory']:.3f}, {p['result']}") for p, px, py in named),
-        *(f'<text class="name" x="{px + 6:.1f}" y="{py - 5:.1f}">{escape(p["candidate"])}</text>' for p, px, py in named if p["result"] in ("adopted", "leaner")),
+        *(f'<text class="name" x="{px + 6:.1f}" y="{py - 5:.1f}">{escape(p["candidate"])}</text>' for p, px, py in named if _class(p["result"]) == "good"),
     ]  # fmt: skip
     faster = sum(p["time"] < 1 for p in points)
     return _svg(260, "Step time against peak memory", f"{len(points)} measured candidates, {faster} of them faster than what they were measured against.", body)
@@ -88,14 +101,14 @@ def all_intervals(data: dict[str, Any]) -> str:
     if not rows:
         return ""
     height = TOP + 24 * len(rows) + BOTTOM
-    x = Axis.over([1.0, *(r["low"] for r in rows), *(r["high"] for r in rows)], 190, WIDTH - RIGHT)
+    x = Axis.over([1.0, *(r["low"] for r in rows), *(r["high"] for r in rows)], 222, WIDTH - RIGHT)
     body = [*_ticks(x, height, "speed-up", lambda v: f"{v:g}x"), f'<path class="one" d="M{x.at(1):.1f} {TOP}V{height - BOTTOM}"/>']
     for number, row in enumerate(rows):
         at = TOP + 24 * number + 12
         kind = "claim" if row["what"] == "claim" else row["what"]
         label = f"{row['candidate']}, {kind.replace('_', ' ')} ({words.confidence(row['confidence'])})"
         body += [
-            f'<text class="row" x="184" y="{at + 4}" text-anchor="end">{escape(label)}</text>',
+            f'<text class="row" x="214" y="{at + 4}" text-anchor="end">{escape(label)}</text>',
             f'<path class="interval {_class(kind)}" d="M{x.at(row["low"]):.1f} {at}H{x.at(row["high"]):.1f}"><title>{row["estimate"]:.3f} ({row["low"]:.3f} to {row["high"]:.3f})</title></path>',
             f'<circle class="{_class(kind)}" cx="{x.at(row["estimate"]):.1f}" cy="{at}" r="4"/>',
         ]
@@ -110,14 +123,14 @@ def contributions(data: dict[str, Any]) -> str:
     height = TOP + 26 * len(parts) + BOTTOM
     values = [(math.exp(-p["log_ratio"]), p["interval"]) for p in parts]
     ends = [v for worth, i in values for v in (worth, *((i["low"], i["high"]) if i else ()))]
-    x = Axis.over([1.0, *ends], 230, WIDTH - RIGHT)
+    x = Axis.over([1.0, *ends], 262, WIDTH - RIGHT)
     body = [*_ticks(x, height, "times as fast with it as without", lambda v: f"{v:g}x"), f'<path class="one" d="M{x.at(1):.1f} {TOP}V{height - BOTTOM}"/>']
     for number, (part, (worth, interval)) in enumerate(zip(parts, values, strict=True)):
         at, start = TOP + 26 * number + 13, x.at(1.0)
         name = words.one_line(part["name"], 30)
         width = abs(x.at(worth) - start)
         body += [
-            f'<text class="row" x="224" y="{at + 4}" text-anchor="end">{escape(name)}</text>',
+            f'<text class="row" x="254" y="{at + 4}" text-anchor="end">{escape(name)}</text>',
             f'<rect class="{"setting" if part["kind"].startswith("setting") else "code"}" x="{min(start, x.at(worth)):.1f}" y="{at - 8}" width="{width:.1f}" height="16"><title>{escape(part["known_by"])}</title></rect>',
         ]
         if interval:
@@ -173,11 +186,15 @@ def _class(result: str) -> str:
     """The page's colour for a result."""
     if result in ("adopted", "claim", "promoted", "leaner"):
         return "good"
-    return "bad" if result in ("invalid", "failed", "oom", "crashed", "timeout", "diverged", "slower") else "plain"
+    return "bad" if result in ("invalid", "failed", "oom", "crashed", "timeout", "diverged", "slower", "off_direction", "revoked") else "plain"
 
 
 def _mark(x: float, y: float, result: str, title: str) -> str:
-    return f'<circle class="mark {_class(result)}" cx="{x:.1f}" cy="{y:.1f}" r="4"><title>{escape(title)}</title></circle>'
+    """A dot for what is good, a ring, or a cross for what is bad: told apart without colour."""
+    kind = _class(result)
+    if kind == "bad":
+        return f'<path class="mark bad" d="M{x - 3.5:.1f} {y - 3.5:.1f}l7 7m-7 0l7 -7"><title>{escape(title)}</title></path>'
+    return f'<circle class="mark {kind}" cx="{x:.1f}" cy="{y:.1f}" r="{4 if kind == "good" else 3.3}"><title>{escape(title)}</title></circle>'
 
 
 def _grid(x: Axis, y: Axis, height: int, below: str, beside: str, label: Any) -> list[str]:

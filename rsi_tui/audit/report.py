@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rsi_tui import __version__
 from rsi_tui.audit import course, proof, words
@@ -22,6 +23,9 @@ from rsi_tui.journal import events as ev
 from rsi_tui.journal.facts import ORIGINAL, AttributionFacts, ClaimFacts, VerdictFacts
 from rsi_tui.journal.view import CampaignView, CandidateView, RoundView, is_turned_down, review_words, revocation_words
 from rsi_tui.repo.patch import named_paths
+
+if TYPE_CHECKING:
+    import jinja2
 
 FORMATS = ("md", "html", "json")
 SCHEMA = 2
@@ -51,6 +55,13 @@ def as_json(data: dict[str, Any]) -> str:
 
 def render_markdown(data: dict[str, Any]) -> str:
     """The readable form of `report_data`; plain Markdown, no control characters."""
+    text = _template().render(data)
+    return "\n".join(_trimmed(words.strip(text).split("\n"))).rstrip("\n") + "\n"
+
+
+@cache
+def _template() -> jinja2.Template:
+    """Compiled once a process: `rsi verify` renders many."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -65,8 +76,7 @@ def render_markdown(data: dict[str, Any]) -> str:
         change=words.change, duration=words.duration, size=words.size, step_time=words.step_time, percent=words.percent,
         times=words.times, about=words.about, sentence=lambda text: _cell(words.sentence(str(text))), listed=words.listed, confidence=words.confidence, line=_cell, fence=_fence,
     )  # fmt: skip
-    text = environment.get_template("report.md.j2").render(data)
-    return "\n".join(_trimmed(words.strip(text).split("\n"))).rstrip("\n") + "\n"
+    return environment.get_template("report.md.j2")
 
 
 def _trimmed(lines: Sequence[str]) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pytest
 from rsi_tui.audit import plots
 from rsi_tui.audit.html import canonical_json, render_html
 from rsi_tui.audit.payback import Usage, payback
-from rsi_tui.audit.report import as_json, report_data
+from rsi_tui.audit.report import as_json, render_markdown, report_data
 from rsi_tui.errors import UsageError
 from rsi_tui.journal.chain import read_events
 from rsi_tui.journal.facts import ClaimFacts, Interval
@@ -68,8 +68,15 @@ def test_the_page_is_whole_and_asks_the_network_for_nothing(data: dict[str, obje
 
 def test_the_first_screen_says_what_was_found(data: dict[str, object]) -> None:
     head = Page(render_html(data).split('<h2 id="changed">')[0] + "</main></body></html>").text
-    for wanted in ("Trust level A", "1.93x faster", "118 ms → 61.1 ms", "8 fresh pairs"):
+    for wanted in ("Trust level A", "1.93x faster", "118 ms → 61.1 ms", "8 fresh pairs", "threads=2 (setting never switched on)", "rsi apply c6 --to BRANCH", "git revert"):
         assert wanted in head
+
+
+def test_the_first_screen_says_to_keep_the_program_where_nothing_holds(data: dict[str, object]) -> None:
+    hurt = json.loads(json.dumps(data))
+    hurt["claim"] |= {"proven": False, "reasons": ["the interval does not lie above 1"]}
+    head = Page(render_html(hurt).split('<h2 id="changed">')[0] + "</main></body></html>").text
+    assert "keep the program as it is" in head and "rsi apply" not in head
 
 
 def test_what_programs_and_people_write_stays_text(data: dict[str, object]) -> None:
@@ -99,6 +106,35 @@ def test_a_figure_that_is_changed_in_the_data_changes_in_page_and_plots(data: di
     other["claim"]["speedup"]["estimate"] = 7.77
     other["intervals"][-1]["estimate"] = 7.77
     assert "7.77x" in Page(render_html(other)).text and "7.770 (" in plots.all_intervals(other)
+
+
+FIGURES = {
+    "claim/candidate_step_s": 0.7771, "claim/baseline_peak_bytes": 777 * 2**20, "claim/slope_ratio": 7.77, "claim/slow_run_bound": 0.0777,
+    "noise/run_cv": 0.0777, "invariants/0/value": 0.777, "invariants/0/limit": 0.777, "adopted/parts/0/log_ratio": -1.49, "adopted/settings/0/after": 777,
+    "unsuccessful/1/seconds": 777.0, "cost/trial_seconds": 777.0, "cost/candidates": 777, "payback/days": 777.7, "profile/phases/0/share": 0.777,
+    "campaign/alpha": 0.00777, "verdict/evalue": 777.7, "record/events": 777,
+}  # fmt: skip
+
+
+def test_every_figure_of_both_readable_forms_comes_from_the_json(data: dict[str, object]) -> None:
+    before = render_markdown(data), Page(render_html(data)).text
+    for path, value in FIGURES.items():
+        other = json.loads(json.dumps(data))
+        *way, last = [int(step) if step.isdigit() else step for step in path.split("/")]
+        place = other
+        for step in way:
+            place = place[step]
+        place[last] = value
+        after = render_markdown(other), Page(render_html(other)).text
+        for form in (0, 1):
+            assert after[form] != before[form], (path, form)
+
+
+def test_results_of_one_batch_do_not_hide_each_other(data: dict[str, object]) -> None:
+    other = json.loads(json.dumps(data))
+    other["course"]["tried"] = [{"seconds": 60.0, "candidate": f"c{n}", "what": "screened", "result": r, "log_ratio": None} for n, r in enumerate(("promoted", "dropped", "oom"))]
+    drawn = plots.best_so_far(other)
+    assert len(set(re.findall(r'<circle class="mark[^>]* cy="([^"]+)"', drawn))) == 2 and '<path class="mark bad"' in drawn
 
 
 def test_plots_of_a_campaign_of_the_whole_engine(finished: tuple[Home, str]) -> None:
