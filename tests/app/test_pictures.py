@@ -39,3 +39,16 @@ def test_only_what_stands_between_the_marks_is_replaced() -> None:
 def test_an_unfinished_campaign_is_no_example(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="finished"):
         pictures.newest_finished(write_home(tmp_path, until="searching"))
+
+
+def test_the_report_stands_between_its_own_marks(tmp_path: Path) -> None:
+    text = pictures.report_example(load_campaign(write_home(tmp_path), "20261130-1"))
+    assert "1.93x faster, proven" in text
+    readme = pictures.with_example("<!-- example -->\nleft\n<!-- /example -->\n<!-- report -->\n<!-- /report -->\n", text, "report")
+    assert "left" in readme and text in readme
+
+
+def test_without_a_browser_the_script_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit, match="--only app"):
+        pictures.photograph("<html></html>", tmp_path / "report.png")
