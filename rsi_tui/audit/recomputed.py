@@ -8,17 +8,22 @@ what does not is named. A figure whose inputs the record lacks is said to be not
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from statistics import fmean, median
+import warnings
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
 
-from rsi_tui.audit.record import Block, Record
+from rsi_tui.audit.checks import Check, Checks, alike
+from rsi_tui.audit.recomputed_candidates import candidates, profiles, terms
+from rsi_tui.audit.recomputed_claims import claims, left_out, saving
+from rsi_tui.audit.recomputed_learning import Learning, bands, invariants
+from rsi_tui.audit.record import SEEDS, Block, Record
 from rsi_tui.errors import JournalError
 from rsi_tui.evaluator import screening
-from rsi_tui.evaluator.claim import fewest_pairs, hodges_lehmann, mean_total_ratio, simultaneous, slow_run_bound
+from rsi_tui.evaluator.claim import mean_total_ratio
 from rsi_tui.evaluator.eprocess import EProcess, choose_plan
 from rsi_tui.evaluator.ledger import AlphaLedger, campaign_alpha
-from rsi_tui.evaluator.measures import carry_over, highest_peak, scores, slope_of_walls
+from rsi_tui.evaluator.measures import carry_over, highest_peak, scores
 from rsi_tui.evaluator.noise import MachineNoise, drift, pair_scale, run_cv, smallest_provable
 from rsi_tui.evaluator.speedup import speedup_interval
 from rsi_tui.evaluator.vault import Vault
@@ -26,115 +31,92 @@ from rsi_tui.journal import events as ev
 from rsi_tui.journal.facts import (
     BlockFacts,
     ClaimFacts,
-    Interval,
     InvariantFacts,
     ScreenFacts,
     TrialFacts,
     VerdictFacts,
 )
 
-TOLERANCE = 1e-9
-"""relative; the same functions on the same machine's floats give the same bits, another processor may differ in the last"""
-CLAIM_CONFIDENCE = 0.99
-FAMILY = 0.95
-"""confidence of leave-one-out's intervals together"""
-
-Value = float | int | str | bool | None
-
-
-@dataclass(frozen=True)
-class Check:
-    """One figure of the record against what follows from the runs."""
-
-    figure: str
-    recorded: Value
-    follows: Value
-    """what the runs say"""
-    right: bool | None
-    """None: the record lacks what the figure needs"""
-    why: str = ""
-    """of one that is not recomputable: what is lacking"""
-
-
-@dataclass
-class _Checks:
-    found: list[Check] = field(default_factory=list)
-
-    def same(self, figure: str, recorded: Value, follows: Value) -> None:
-        self.found.append(Check(figure, recorded, follows, _alike(recorded, follows)))
-
-    def holds(self, figure: str, right: bool, recorded: Value, follows: Value) -> None:
-        self.found.append(Check(figure, recorded, follows, right))
-
-    def lacks(self, figure: str, recorded: Value, why: str) -> None:
-        self.found.append(Check(figure, recorded, None, None, why))
-
-    def interval(self, figure: str, recorded: Interval | None, follows: Interval | None) -> None:
-        if recorded is None or follows is None:
-            self.holds(figure, recorded is follows, _words(recorded), _words(follows))
-            return
-        for name in ("estimate", "low", "high", "confidence"):
-            self.same(f"{figure}, {name}", getattr(recorded, name), getattr(follows, name))
-
 
 def recompute(record: Record) -> list[Check]:
     """All checks, in the order of the record's parts."""
-    checks = _Checks()
-    for part in (_trials, _secrets, _noise, _course, _claims, _left_out, _ledger):
-        part(record, checks)
+    checks, learning = Checks(), Learning(record)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # values that no run has: the figure says so
+        checks.attempt("terms", terms, record, checks)
+        checks.attempt("candidates", candidates, record, checks)
+        checks.attempt("profile", profiles, record, checks)
+        checks.attempt("runs", _trials, record, checks)
+        checks.attempt("secrets", _secrets, record, checks)
+        checks.attempt("noise", _noise, record, checks)
+        checks.attempt("limits of the invariants", bands, record, learning, checks)
+        checks.attempt("verdicts", _course, record, learning, checks)
+        checks.attempt("claims", claims, record, checks)
+        checks.attempt("leave-one-out", left_out, record, checks)
+        checks.attempt("error probability", _ledger, record, checks)
     return checks.found
-
-
-def _alike(recorded: Value, follows: Value) -> bool:
-    if isinstance(recorded, float) and isinstance(follows, int | float):
-        return math.isclose(recorded, follows, rel_tol=TOLERANCE, abs_tol=1e-12)
-    return recorded == follows
-
-
-def _words(interval: Interval | None) -> str:
-    return "none" if interval is None else f"{interval.estimate:.6g} ({interval.low:.6g} to {interval.high:.6g})"
 
 
 # --- runs and secrets ---------------------------------------------------------------------------
 
 
-def _trials(record: Record, checks: _Checks) -> None:
+def _trials(record: Record, checks: Checks) -> None:
     """A score is step time with start-up and tear-down spread over a real run."""
-    over = record.contract.objective.amortise_over
     for facts in record.trials.values():
-        if facts.score_s is not None and None not in (facts.step_s, facts.startup_s, facts.teardown_s):
-            ends = (facts.startup_s or 0.0) + (facts.teardown_s or 0.0)
-            checks.same(f"{facts.id}: score", facts.score_s, (facts.step_s or 0.0) + ends / over)
-        if facts.outcome == "ok" and facts.step_s is not None and facts.steps > record.contract.objective.warmup:
-            timed = facts.steps - record.contract.objective.warmup
-            spent = facts.step_s * timed
-            checks.holds(f"{facts.id}: steps take no longer than the run", spent <= facts.wall_s * (1 + 1e-9), spent, facts.wall_s)
+        checks.attempt(f"{facts.id}: times", _times, record, facts, checks)
+    for started in record.of(ev.TrialStarted):
+        known = record.trials.get(started.trial)
+        if known is not None:
+            told = (started.block, started.slot, started.attempt, started.kind)
+            checks.holds(f"{started.trial}: is the run that was started", told == (known.block, known.slot, known.attempt, known.kind), " ".join(map(str, told)), f"{known.block} {known.slot} {known.attempt} {known.kind}")  # fmt: skip
+    for block in record.blocks.values():
+        checks.holds(f"block {block.id}: slots", len(block.runs) <= block.opened.slots, block.opened.slots, len(block.runs))
 
 
-def _secrets(record: Record, checks: _Checks) -> None:
+def _times(record: Record, facts: TrialFacts, checks: Checks) -> None:
+    objective = record.contract.objective
+    if facts.score_s is not None and None not in (facts.step_s, facts.startup_s, facts.teardown_s):
+        ends = (facts.startup_s or 0.0) + (facts.teardown_s or 0.0)
+        checks.same(f"{facts.id}: score", facts.score_s, (facts.step_s or 0.0) + ends / objective.amortise_over)
+    if facts.outcome == "ok" and facts.step_s is not None and facts.steps > objective.warmup:
+        spent = facts.step_s * (facts.steps - objective.warmup)
+        checks.holds(f"{facts.id}: steps take no longer than the run", spent <= facts.wall_s * (1 + 1e-9), spent, facts.wall_s)
+
+
+def _secrets(record: Record, checks: Checks) -> None:
     """What was drawn was committed to before, and is what was run."""
+    if record.secrets is None and record.ended:
+        checks.holds("secrets of the blocks", False, "sealed", "revealed before the last state")
+        return
     if record.secrets is None:
         checks.lacks("secrets of the blocks", "sealed", "they are revealed when the campaign ends")
         return
-    revealed = record.secrets
     for block in record.blocks.values():
-        secret = revealed.get(f"block/{block.id}")
-        if secret is None:
-            checks.holds(f"block {block.id}: its draw is revealed", False, "committed", "not revealed")
-            continue
-        checks.holds(f"block {block.id}: the draw is the one committed to", Vault.verify(block.opened.commitment, secret), block.opened.commitment[:16], "another")  # fmt: skip
-        draw = secret["value"]
-        if block.opened.purpose not in ORDERED or not draw["order"]:
-            continue
-        lengths = {facts.steps for facts in block.timed}
-        checks.holds(f"block {block.id}: length as drawn", lengths <= {draw["steps"]}, str(sorted(lengths)), draw["steps"])
-        labels = tuple(draw["order"])[: len(block.timed)]
-        checks.same(f"block {block.id}: order as drawn", " ".join(_arms(block.timed)), " ".join(_labelled(labels, block)))
+        checks.attempt(f"block {block.id}: its draw", _drawn, block, record.secrets, checks)
     for id, commitment in record.commitments.items():
-        secret, known = revealed.get(f"trial/{id}"), record.trials.get(id)
-        kept = secret is not None and Vault.verify(commitment, secret)
-        same = kept and secret is not None and known is not None and TrialFacts.model_validate(secret["value"]) == known
-        checks.holds(f"{id}: the facts are those sealed when it ended", same, commitment[:16], "others" if kept else "no such facts")
+        checks.attempt(f"{id}: its facts", _sealed, record, id, commitment, checks)
+
+
+def _drawn(block: Block, revealed: Mapping[str, Any], checks: Checks) -> None:
+    secret, committed = revealed.get(f"block/{block.id}"), block.opened.commitment
+    if secret is None:
+        checks.holds(f"block {block.id}: its draw is revealed", False, "committed", "not revealed")
+        return
+    checks.holds(f"block {block.id}: the draw is the one committed to", Vault.verify(committed, secret), committed[:16], "another")
+    draw = secret["value"]
+    if block.opened.purpose not in ORDERED or not draw["order"]:
+        return
+    lengths = {facts.steps for facts in block.timed}
+    checks.holds(f"block {block.id}: length as drawn", lengths <= {draw["steps"]}, str(sorted(lengths)), draw["steps"])
+    labels = tuple(draw["order"])[: len(block.timed)]
+    checks.same(f"block {block.id}: order as drawn", " ".join(_arms(block.timed)), " ".join(_labelled(labels, block)))
+
+
+def _sealed(record: Record, id: str, commitment: str, checks: Checks) -> None:
+    secret, known = (record.secrets or {}).get(f"trial/{id}"), record.trials.get(id)
+    kept = secret is not None and Vault.verify(commitment, secret)
+    same = kept and secret is not None and known is not None and TrialFacts.model_validate(secret["value"]) == known
+    checks.holds(f"{id}: the facts are those sealed when it ended", same, commitment[:16], "others" if kept else "no such facts")
 
 
 ORDERED = ("calibration", "screen", "verify", "claim")
@@ -161,7 +143,7 @@ def _labelled(labels: Sequence[str], block: Block) -> list[str]:
 # --- noise, screening, verdicts, in the order they came -------------------------------------------
 
 
-def _noise(record: Record, checks: _Checks) -> None:
+def _noise(record: Record, checks: Checks) -> None:
     for made in record.of(ev.Calibrated):
         noise = made.noise
         if made.origin:
@@ -173,14 +155,14 @@ def _noise(record: Record, checks: _Checks) -> None:
             checks.same("noise: A/A pairs", noise.pairs, len(pairs))
             continue
         differences = [math.log(a / b) for a, b in pairs]
-        checks.holds("noise: A/A differences", all(map(_alike, noise.differences, differences)), len(noise.differences), len(differences))  # fmt: skip
+        checks.holds("noise: A/A differences", all(map(alike, noise.differences, differences)), len(noise.differences), len(differences))  # fmt: skip
         checks.same("noise: scale of a pair", noise.pair_scale, pair_scale(differences))
         checks.same("noise: variation of a run", noise.run_cv, run_cv(pairs))
         checks.same("noise: drift", noise.drift, drift([math.log(score) for pair in pairs for score in pair]))
         _smallest(record, noise.pair_scale, noise.smallest_provable, checks)
 
 
-def _smallest(record: Record, scale: float, recorded: float, checks: _Checks) -> None:
+def _smallest(record: Record, scale: float, recorded: float, checks: Checks) -> None:
     if record.granted is None:
         checks.lacks("noise: smallest provable effect", recorded, "no error probability was drawn")
         return
@@ -189,7 +171,7 @@ def _smallest(record: Record, scale: float, recorded: float, checks: _Checks) ->
     checks.same("noise: smallest provable effect", recorded, smallest_provable(scale, share, plan.arm_size, plan.max_blocks, margin))
 
 
-def _course(record: Record, checks: _Checks) -> None:
+def _course(record: Record, learning: Learning, checks: Checks) -> None:
     """Screening and verdicts as the machine's noise was when they were made."""
     machine = next((MachineNoise(made.noise.differences) for made in record.of(ev.Calibrated)), None)
     scales: dict[str, float] = {}
@@ -203,25 +185,30 @@ def _course(record: Record, checks: _Checks) -> None:
             scales[body.block] = machine.scale
         elif isinstance(body, ev.Screened):
             for result in body.results:
-                _screened(record, result, scales, checks)
+                checks.attempt(f"{result.candidate}, screening", _screened, record, learning, result, scales, checks)
         elif isinstance(body, ev.VerdictReached):
-            _verdict(record, body.verdict, machine.scale if machine else None, checks)
+            scale, name = machine.scale if machine else None, f"{body.verdict.candidate}, verdict"
+            checks.attempt(name, _verdict, record, learning, event.step, body.verdict, scale, checks)
         elif isinstance(body, ev.Claimed):
-            _invariants(f"claim of {body.claim.candidate}", body.claim.invariants, checks)
+            name = f"claim of {body.claim.candidate}"
+            checks.attempt(name, _judged, record, learning, event.step, name, body.claim, checks)
 
 
-def _screened(record: Record, result: ScreenFacts, scales: dict[str, float], checks: _Checks) -> None:
+def _screened(record: Record, learning: Learning, result: ScreenFacts, scales: dict[str, float], checks: Checks) -> None:
     name = f"{result.candidate}, screening"
     runs = [record.trials[id] for id in result.trials if id in record.trials]
-    blocks = [record.blocks.get(facts.block) for facts in runs]
-    _invariants(name, result.invariants, checks)
-    if len(runs) != len(result.trials) or None in blocks:
+    blocks = [record.blocks[facts.block] for facts in runs if facts.block in record.blocks]
+    if not len(runs) == len(blocks) == len(result.trials):
         checks.holds(f"{name}: its runs are in the record", False, len(result.trials), len(runs))
         return
+    told = [found for facts, block in zip(runs, blocks, strict=True) if (found := learning.of_run(block, facts.id))]
+    invariants(name, result.invariants, None if record.secrets is None else told[-1] if told else (), checks)
+    checks.same(f"{name}: batches", result.batches, len(runs))
+    checks.same(f"{name}: peak memory of the incumbent", result.incumbent_peak_bytes, highest_peak(blocks[-1].incumbents) if blocks else None)
     ratios = [
         screening.batch_log_ratio(facts.score_s, theirs)
         for facts, block in zip(runs, blocks, strict=True)
-        if block is not None and facts.score_s is not None and (theirs := scores(block.incumbents))
+        if facts.score_s is not None and (theirs := scores(block.incumbents))
     ]
     estimate = screening.estimate(ratios) if ratios and result.outcome == "ok" else None
     checks.same(f"{name}: log ratio", result.log_ratio, estimate)
@@ -245,9 +232,12 @@ def _look(record: Record, ratios: Sequence[float], scale: float) -> str:
     return screening.third_look(ratios[0], ratios[1], ratios[2], scale, margin).decision
 
 
-def _verdict(record: Record, verdict: VerdictFacts, scale: float | None, checks: _Checks) -> None:
+def _verdict(
+    record: Record, learning: Learning, step: str, verdict: VerdictFacts, scale: float | None, checks: Checks
+) -> None:
     name = f"{verdict.candidate}, verdict"
-    _invariants(name, verdict.invariants, checks)
+    _judged(record, learning, step, name, verdict, checks)
+    saving(record, f"{name}: saving of memory", verdict.candidate, verdict.memory, checks)
     broken = [fact.name for fact in verdict.invariants if fact.status == "broken"]
     if verdict.verdict in ("adopted", "leaner"):
         checks.holds(f"{name}: {verdict.verdict} with every invariant held", not broken, verdict.verdict, ", ".join(broken) or "held")
@@ -264,7 +254,25 @@ def _verdict(record: Record, verdict: VerdictFacts, scale: float | None, checks:
     _effect(record, verdict, times, name, checks)
 
 
-def _without_blocks(record: Record, verdict: VerdictFacts, name: str, checks: _Checks) -> None:
+def _judged(
+    record: Record, learning: Learning, step: str, name: str, facts: VerdictFacts | ClaimFacts, checks: Checks
+) -> None:
+    """The invariants of a verdict or claim against all its runs; of a verdict without runs its own is screening's or the claim's."""
+    if isinstance(facts, VerdictFacts) and not facts.blocks and facts.memory is None:
+        return
+    blocks = [b for b in record.blocks.values() if b.step.startswith(f"{step}/") and facts.candidate in b.opened.candidates]
+    follows: list[InvariantFacts] = []
+    for block in blocks:
+        if SEEDS not in block.id:
+            found = learning.of_block(block)
+            told = block.counts or block.opened.purpose == "verify"  # a broken invariant counts in a void block too
+            follows += [fact for fact in found if told or fact.status == "broken"]
+    if seeds := [block for block in blocks if SEEDS in block.id]:
+        follows += learning.seeds(seeds)
+    invariants(name, facts.invariants, None if record.secrets is None else follows, checks)
+
+
+def _without_blocks(record: Record, verdict: VerdictFacts, name: str, checks: Checks) -> None:
     """An adoption without blocks is a claim's, of a stack that no verification saw."""
     if verdict.verdict != "adopted":
         return
@@ -277,7 +285,7 @@ def _order(record: Record, block: BlockFacts, verdict: VerdictFacts) -> str:
     return "".join("B" if facts.candidate == verdict.candidate else "A" for facts in runs)
 
 
-def _dropped(record: Record, verdict: VerdictFacts, name: str, checks: _Checks) -> None:
+def _dropped(record: Record, verdict: VerdictFacts, name: str, checks: Checks) -> None:
     """No block of a verification that counts is left out, unless it ended the verification itself."""
     ran = [b.id for b in record.of_purpose("verify", verdict.candidate) if b.counts and b.whole]
     used = [block.id for block in verdict.blocks]
@@ -286,7 +294,7 @@ def _dropped(record: Record, verdict: VerdictFacts, name: str, checks: _Checks) 
 
 
 def _evalues(
-    record: Record, verdict: VerdictFacts, times: Sequence[tuple[str, list[float]]], name: str, checks: _Checks
+    record: Record, verdict: VerdictFacts, times: Sequence[tuple[str, list[float]]], name: str, checks: Checks
 ) -> None:
     if verdict.predicted_gain is None or verdict.pair_scale is None:
         checks.lacks(f"{name}: e-value", verdict.evalue, "this version did not record what the bets were made for")
@@ -304,14 +312,14 @@ def _evalues(
     _reached(verdict, follows, name, checks)
 
 
-def _reached(verdict: VerdictFacts, evalue: float | None, name: str, checks: _Checks) -> None:
+def _reached(verdict: VerdictFacts, evalue: float | None, name: str, checks: Checks) -> None:
     if verdict.verdict == "adopted":
         needed = 1 / verdict.alpha
         checks.holds(f"{name}: adopted with the e-value that was needed", evalue is not None and evalue >= needed * (1 - 1e-9), evalue, needed)
 
 
 def _effect(
-    record: Record, verdict: VerdictFacts, times: Sequence[tuple[str, list[float]]], name: str, checks: _Checks
+    record: Record, verdict: VerdictFacts, times: Sequence[tuple[str, list[float]]], name: str, checks: Checks
 ) -> None:
     """Ratio, interval, peaks over all runs that counted; in a verification that a run ended, what counted is not recorded."""
     if verdict.pair_scale is not None:
@@ -335,79 +343,10 @@ def _effect(
     checks.same(f"{name}: carry-over", verdict.carry_over.log_ratio if verdict.carry_over else None, after.log_ratio if after else None)
 
 
-def _invariants(name: str, facts: Iterable[InvariantFacts], checks: _Checks) -> None:
-    """A status follows from value and limit, where both are there."""
-    for fact in facts:
-        if fact.value is not None and fact.limit is not None and fact.status != "not_covered":
-            follows = "held" if fact.value <= fact.limit else "broken"
-            checks.same(f"{name}: {fact.name}", fact.status, follows)
-
-
-# --- claims and attribution -----------------------------------------------------------------------
-
-
-def _claims(record: Record, checks: _Checks) -> None:
-    for claim in record.of_claims():
-        _claim(record, claim, checks)
-
-
-def _claim(record: Record, claim: ClaimFacts, checks: _Checks) -> None:
-    name = f"claim of {claim.candidate}"
-    runs = record.runs(claim.trials)
-    base, ours = runs[::2], runs[1::2]
-    right = len(runs) == len(claim.trials) == 2 * claim.pairs and all(
-        a.candidate != claim.candidate and b.candidate == claim.candidate and a.block == b.block for a, b in zip(base, ours, strict=False)
-    )
-    checks.holds(f"{name}: pairs of baseline and stack", right, claim.pairs, len(runs) // 2)
-    if not right or not runs:
-        return
-    ran = [b.id for b in record.of_purpose("claim", claim.candidate) if b.counts and b.whole]
-    left = [block for block in ran if block not in {facts.block for facts in base}]
-    checks.holds(f"{name}: no pair is left out", not left or bool(claim.refuted), claim.pairs, len(ran))
-    checks.same(f"{name}: step time of the baseline", claim.baseline_step_s, median(a.step_s for a in base if a.step_s is not None))
-    checks.same(f"{name}: step time of the stack", claim.candidate_step_s, median(b.step_s for b in ours if b.step_s is not None))
-    enough = len(base) >= fewest_pairs(CLAIM_CONFIDENCE)
-    ratios = [math.log(b / a) for a, b in zip(scores(base), scores(ours), strict=True)]
-    speedup = hodges_lehmann(ratios, CLAIM_CONFIDENCE) if enough else None
-    checks.interval(f"{name}: speed-up", claim.speedup, speedup)
-    checks.same(f"{name}: total wall", claim.total_wall_ratio, fmean(a.total_s for a in base) / fmean(b.total_s for b in ours))
-    checks.same(f"{name}: slope of total wall", claim.slope_ratio, slope_of_walls(base, ours))
-    checks.same(f"{name}: peak memory of the baseline", claim.baseline_peak_bytes, highest_peak(base))
-    checks.same(f"{name}: peak memory of the stack", claim.candidate_peak_bytes, highest_peak(ours))
-    checks.same(f"{name}: bound on slow runs", claim.slow_run_bound, slow_run_bound(scores(ours), scores(base)))
-    broken = any(fact.status == "broken" for fact in claim.invariants)
-    proven = claim.proven and not claim.reasons and speedup is not None and speedup.low > 1 and not broken
-    checks.holds(f"{name}: proven", proven or not claim.proven, claim.proven, proven)
-
-
-def _left_out(record: Record, checks: _Checks) -> None:
-    for number, round_ in enumerate(record.of(ev.LeftOut), 1):
-        name = f"leave-one-out {number}"
-        wanted = {part.name: part for part in round_.parts if part.interval is not None}
-        if not wanted:
-            continue
-        if record.secrets is None:
-            checks.lacks(f"{name}: intervals", len(wanted), "which run was without which change is sealed until the campaign ends")
-            continue
-        blocks = [b for b in record.blocks.values() if b.counts and {f.id for f in b.timed} & set(round_.trials)]
-        ratios: dict[str, list[float]] = {part: [] for part in wanted}
-        for block in blocks:
-            labels = record.secrets[f"block/{block.id}"]["value"]["order"]
-            by_label = {label: facts.score_s for label, facts in zip(labels, block.timed, strict=False)}
-            base = by_label.get("stack")
-            for part in wanted:
-                if base and (score := by_label.get(part)):
-                    ratios[part].append(math.log(score / base))
-        follows = simultaneous(ratios, len(round_.parts), FAMILY)
-        for part, known in wanted.items():
-            checks.interval(f"{name}: {part}", known.interval, follows[part])
-            checks.same(f"{name}: {part} proven", known.proven, bool(known.note) or follows[part].low > 1)
-
-
 # --- error probability ----------------------------------------------------------------------------
 
 
-def _ledger(record: Record, checks: _Checks) -> None:
+def _ledger(record: Record, checks: Checks) -> None:
     """What each verification could spend follows from the campaign's number on its workload and what came before."""
     granted = record.granted
     if granted is None:

@@ -23,6 +23,8 @@ class Block:
     """One block: how it was opened and closed, and its timed runs in the order run."""
 
     opened: ev.BlockOpened
+    step: str = ""
+    """name of the decision that it belongs to, as the evaluator keeps secrets by: 'verify/c9/b1'"""
     closed: ev.BlockClosed | None = None
     runs: dict[int, TrialFacts] = field(default_factory=dict)
     """slot -> the last attempt"""
@@ -66,17 +68,17 @@ class Record:
         self.secrets: dict[str, dict[str, Any]] | None = None
         self.granted: ev.AlphaGranted | None = None
         for event in events:
-            self._take(event.body)
+            self._take(event.body, event.step)
         for facts in self.trials.values():
             if (block := self.blocks.get(facts.block)) is not None:
                 known = block.runs.get(facts.slot)
                 if known is None or known.attempt < facts.attempt:
                     block.runs[facts.slot] = facts
 
-    def _take(self, body: Fact) -> None:
+    def _take(self, body: Fact, step: str) -> None:
         match body:
             case ev.BlockOpened():
-                self.blocks[body.block] = Block(body)
+                self.blocks[body.block] = Block(body, step.removesuffix("/opened"))
             case ev.BlockClosed():
                 if body.block in self.blocks:
                     self.blocks[body.block].closed = body
@@ -92,6 +94,11 @@ class Record:
                 self.granted = body
             case _:
                 pass
+
+    @property
+    def ended(self) -> bool:
+        """Did it come to its last state, before which all secrets are revealed?"""
+        return any(body.state in ("finished", "stopped") for body in self.of(ev.StateChanged))
 
     @property
     def planned(self) -> int:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rsi_tui.audit import words
-from rsi_tui.audit.recomputed import Check, recompute
+from rsi_tui.audit.checks import Check
+from rsi_tui.audit.recomputed import recompute
 from rsi_tui.audit.record import Record
 from rsi_tui.audit.written_reports import Compared, compare
 from rsi_tui.errors import JournalError, UsageError
@@ -127,7 +128,7 @@ def verify_page(found: Verified) -> str:
     known = ", ".join(dict.fromkeys(anchor.where for anchor in found.anchors))
     lines.append(f"          its newest line is known by {known}" if known else "          nothing outside it knows its newest line: a lost end would not show")
     lines.append(f"figures   {right} recomputed from runs and right, {len(found.wrong)} wrong, {len(found.lacking)} not recomputable")
-    lines += [f"          {check.figure}: {check.why}" for check in found.lacking[:SHOWN]]
+    lines += [f"          {line}" for line in _some(_reasons(found.lacking))]
     for report in found.reports:
         lines.append(f"report    {report.note or report.file + (' says what follows' if report.follows else ' says something else')}")
     if not found.reports:
@@ -192,6 +193,17 @@ def _text(path: Path) -> str:
 def _some(problems: Sequence[str]) -> list[str]:
     more = len(problems) - SHOWN
     return [*problems[:SHOWN], *([f"and {more} more"] if more > 0 else [])]
+
+
+def _reasons(lacking: Sequence[Check]) -> list[str]:
+    """Each reason once, with the figures that lack for it."""
+    by_reason: dict[str, list[str]] = {}
+    for check in lacking:
+        by_reason.setdefault(check.why, []).append(check.figure)
+    return [
+        f"{'; '.join(figures) if len(figures) <= 3 else f'{figures[0]} and {len(figures) - 1} more'}: {why}"
+        for why, figures in by_reason.items()
+    ]
 
 
 def _value(value: object) -> str:

@@ -147,8 +147,9 @@ class _Validation:
 
 def _profiled(runner: TrialRunner, request: TrialRequest, cancel: Event | None = None) -> tuple[TrialFacts, ProfileFacts]:
     result = runner.run(request)
-    half = PhaseFacts(name="forward", seconds=0.05, share=0.5), PhaseFacts(name="backward", seconds=0.05, share=0.5)
-    return result.facts, ProfileFacts(step_s=result.facts.step_s or STEP_S, phases=half, operators=(), peak_bytes=2**27, tokens_per_step=1024)
+    step = result.facts.step_s or STEP_S
+    half = PhaseFacts(name="forward", seconds=step / 2, share=0.5), PhaseFacts(name="backward", seconds=step / 2, share=0.5)
+    return result.facts, ProfileFacts(step_s=step, phases=half, operators=(), peak_bytes=2**27, tokens_per_step=1024)
 
 
 @contextlib.contextmanager
