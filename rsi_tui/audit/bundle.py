@@ -10,21 +10,26 @@ import gzip
 import io
 import tarfile
 import tempfile
+import zlib
+from dataclasses import replace
 from pathlib import Path
 
+from rsi_tui.audit import words
 from rsi_tui.audit.html import render_html
 from rsi_tui.audit.payback import Usage
 from rsi_tui.audit.report import DIFF_FILE, adopted_diff, as_json, render_markdown, report_data
-from rsi_tui.audit.verify import REPORTS, Verified, verify_files
-from rsi_tui.errors import UsageError
+from rsi_tui.audit.verify import REPORTS, SHOWN, Verified, all_compared, verify_files
+from rsi_tui.audit.written_reports import Compared, Difference, differing_lines
+from rsi_tui.errors import RsiError, UsageError
 from rsi_tui.journal import chain
 from rsi_tui.journal.view import CampaignView
 from rsi_tui.locations import Home
 
 JOURNAL = "journal.jsonl"
 SUFFIX = ".rsi.tar.gz"
-MOST_BYTES = 4 * 2**30
-"""unpacked; a bundle that claims more is not opened"""
+MOST_BYTES = 2**30
+"""unpacked; a bundle that claims more is not opened. A campaign of 100,000 runs takes a third of it"""
+MOST_FILES = 64
 README = """\
 This is the record of one campaign or evaluation of `rsi`, which makes training programs faster and proves it.
 
@@ -72,7 +77,22 @@ def verify_bundle(path: Path) -> Verified:
     with tempfile.TemporaryDirectory(prefix="rsi-verify-") as folder:
         journal = Path(folder) / JOURNAL
         journal.write_bytes(files[JOURNAL])
-        return verify_files(journal, [(name, files[name].decode("utf-8", "replace")) for name in REPORTS])
+        found = verify_files(journal, [(name, files[name].decode("utf-8", "replace")) for name in REPORTS])
+        return all_compared(_with_changes(found, journal, files), str(path))
+
+
+def _with_changes(found: Verified, journal: Path, files: dict[str, bytes]) -> Verified:
+    """The code changes beside the reports are those that the journal holds, and nothing else lies there."""
+    try:
+        follows = adopted_diff(CampaignView().feed_all(chain.read_events(journal))).encode("utf-8", "surrogateescape")
+    except RsiError:
+        return found  # of a journal that can't be read nothing follows, and that is said
+    says = files.get(DIFF_FILE, b"")
+    first = next(differing_lines(says.decode("utf-8", "replace"), follows.decode("utf-8", "replace")), None)
+    wrong = [Compared(DIFF_FILE, (first,))] if first is not None else [Compared(DIFF_FILE, ())] if follows else []
+    unknown = sorted(set(files) - {"README.txt", JOURNAL, DIFF_FILE, *REPORTS})
+    wrong += [Compared(name, (Difference("the file", "is in the bundle", "nothing of that name"),)) for name in unknown[:SHOWN]]
+    return replace(found, reports=(*found.reports, *wrong))
 
 
 def _packed(campaign: str, files: dict[str, bytes]) -> bytes:
@@ -93,15 +113,19 @@ def _unpacked(path: Path) -> dict[str, bytes]:
     try:
         with tarfile.open(path, mode="r:gz") as archive:
             for member in archive:
-                total += member.size
-                if total > MOST_BYTES:
-                    raise UsageError(f"{path} unpacks to more than {MOST_BYTES // 2**30} GiB: no bundle of rsi is as large.")
-                if member.isfile() and (content := archive.extractfile(member)) is not None:
-                    found[member.name.rsplit("/", 1)[-1]] = content.read()
+                total += max(0, member.size)
+                name = member.name.rsplit("/", 1)[-1]
+                if total > MOST_BYTES or len(found) >= MOST_FILES:
+                    raise UsageError(f"{path} unpacks to more than {MOST_BYTES // 2**20} MiB or {MOST_FILES} files: no bundle of rsi is as large.")
+                if name in found or not member.isfile():
+                    raise UsageError(f"{path} holds {words.one_line(member.name, 80)} twice, or as no plain file: it was not written by rsi.")
+                content = archive.extractfile(member)
+                assert content is not None, "a plain file has content"
+                found[name] = content.read()
     except FileNotFoundError as error:
         raise UsageError(f"there is no file {path} and no campaign of that name.") from error
-    except (OSError, EOFError, tarfile.TarError, ValueError) as error:
-        raise UsageError(f"{path} is no bundle that can be read ({error}): it was cut or is another kind of file.") from error
+    except (OSError, EOFError, tarfile.TarError, ValueError, zlib.error) as error:
+        raise UsageError(f"{path} is no bundle that can be read ({words.one_line(str(error), 120)}): it was cut or is another kind of file.") from error
     return found
 
 

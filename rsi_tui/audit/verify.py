@@ -110,13 +110,24 @@ def verify_report(home: Home, path: Path) -> Verified:
     if not named:
         raise UsageError(f"{path} names no campaign of this home ({home.root}): verify it where its campaign is, or verify a bundle.")
     paths = home.campaign(named[0])
-    return verify_files(paths.journal, [(path.name, text)], paths.anchor)
+    found = verify_files(paths.journal, [(path.name, text)], paths.anchor)
+    return all_compared(found, str(path))
+
+
+def all_compared(found: Verified, what: str) -> Verified:
+    """Of what was sent as evidence every report is compared. Raises UsageError for one of another format."""
+    if left := next((report.note for report in found.reports if report.note), ""):
+        raise UsageError(f"{what} was written by another version of rsi, and can't be verified by this one: {left}")
+    return found
 
 
 def verify_page(found: Verified) -> str:
     """The answer for a person."""
     right = sum(check.right is True for check in found.checks)
-    head = "Everything follows from the record." if found.follows else "NOT EVERYTHING FOLLOWS from the record:"
+    head = "Everything follows from the record" if found.follows else "NOT EVERYTHING FOLLOWS from the record:"
+    if found.follows:
+        left = sum(bool(report.note) for report in found.reports)
+        head += f", but {left} report{'s were' if left > 1 else ' was'} not compared." if left else "."
     lines = [f"{found.campaign or 'journal'}: {head}", ""]
     lines += [f"  {problem}" for problem in _some(found.problems)]
     lines += [f"  {check.figure}: recorded {_value(check.recorded)}, the runs say {_value(check.follows)}" for check in found.wrong[:SHOWN]]
@@ -169,7 +180,10 @@ def _granted(home: Home, found: Verified, journal: Path) -> list[Check]:
         return []
     ledger = [e.body for e in _readable(home.journal) if isinstance(e.body, AlphaGranted) and e.body.campaign == found.campaign]
     given = ledger[-1].ordinal if ledger else None
-    return [Check("number of the campaign on its workload, in the home's ledger", drawn.ordinal, given, given == drawn.ordinal)]
+    figure = "number of the campaign on its workload, in the home's ledger"
+    if not ledger and not home.journal.exists():
+        return [Check(figure, drawn.ordinal, None, None, "the home's journal is gone")]
+    return [Check(figure, drawn.ordinal, given if ledger else "none", given == drawn.ordinal)]
 
 
 def _readable(journal: Path) -> Sequence[Event]:

@@ -47,6 +47,7 @@ class Compared:
 
     @property
     def follows(self) -> bool:
+        """Nothing in it says something else; one that was not compared says nothing either way."""
         return not self.differences
 
 
@@ -76,7 +77,7 @@ def _compare_data(name: str, text: str, events: Sequence[Event]) -> tuple[Compar
     except (ValueError, TypeError, KeyError, AttributeError):
         return Compared(name, (Difference("the file", "no report in JSON", "an object with schema and record"),)), None
     if schema != SCHEMA:
-        return _other_format(name, str(schema)), None
+        return _of_this_format(name, {**data, "schema": SCHEMA}, str(schema), events) or _other_format(name, str(schema)), None
     prefix, problem = _prefix(events, count, head)
     if problem is not None:
         return Compared(name, (problem,)), None
@@ -99,7 +100,7 @@ def _compare_markdown(name: str, text: str, events: Sequence[Event]) -> Compared
     usage = Usage.parse(closing[4] or "")
     if closing[4] and usage is None:
         return Compared(name, (Difference("its last line", closing[4], "a usage"),))
-    found = tuple(_lines(text, render_markdown(derive(prefix, usage))))
+    found = tuple(differing_lines(text, render_markdown(derive(prefix, usage))))
     return Compared(name, found[:SHOWN], anchor=Anchor(int(closing[1]) - 1, closing[2], name))
 
 
@@ -110,7 +111,15 @@ def _compare_html(name: str, text: str, events: Sequence[Event]) -> Compared:
     compared, derived = _compare_data(name, inside, events)
     if derived is None or compared.differences:
         return compared
-    return replace(compared, differences=tuple(_lines(text, html.render_html(derived)))[:SHOWN])
+    return replace(compared, differences=tuple(differing_lines(text, html.render_html(derived)))[:SHOWN])
+
+
+def _of_this_format(name: str, data: dict[str, Any], schema: str, events: Sequence[Event]) -> Compared | None:
+    """A report of this format that says it has another: no way round being compared. None when it has another indeed."""
+    compared, derived = _compare_data(name, json.dumps(data), events)
+    if derived is None or compared.differences:
+        return None
+    return Compared(name, (Difference("schema", schema, str(SCHEMA)),))
 
 
 def _other_format(name: str, schema: str) -> Compared:
@@ -151,7 +160,8 @@ def _differences(says: Any, follows: Any, path: str) -> Iterator[Difference]:
         yield Difference(path, _shown(says), _shown(follows))
 
 
-def _lines(text: str, wanted: str) -> Iterator[Difference]:
+def differing_lines(text: str, wanted: str) -> Iterator[Difference]:
+    """Where two texts differ, line by line."""
     says, follows = text.split("\n"), wanted.split("\n")
     for number, (one, other) in enumerate(zip(says, follows, strict=False), 1):
         if one != other:
@@ -161,7 +171,7 @@ def _lines(text: str, wanted: str) -> Iterator[Difference]:
 
 
 def _first_line(text: str, wanted: str) -> Difference:
-    return next(_lines(text, wanted))
+    return next(differing_lines(text, wanted))
 
 
 def _around(one: str, other: str) -> tuple[str, str]:

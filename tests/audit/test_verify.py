@@ -207,7 +207,7 @@ def test_a_bundle_is_verified_without_home_and_program(finished: Campaign, tmp_p
     again = write_bundle(*finished, tmp_path / "again.rsi.tar.gz")
     assert path.read_bytes() == again.read_bytes(), "the same campaign gives the same bytes"
     found = verify_target(Home(tmp_path / "no home"), str(path))
-    assert found.follows and {report.file for report in found.reports} == {"report.json", "report.md", "report.html"}
+    assert found.follows and {report.file for report in found.reports} == {"report.json", "report.md", "report.html", "faster.diff"}
     assert b"vault" not in path.read_bytes()
 
 
