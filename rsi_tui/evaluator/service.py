@@ -73,7 +73,7 @@ class Evaluator:
         """
         found, why = self._profiled("profile", self._lab.original)
         if found is None:
-            raise ContractError(why or f"The profile run was interrupted or disturbed {MAX_ATTEMPTS} times; start a new campaign.")
+            raise ContractError(why or f"The profile run was disturbed {MAX_ATTEMPTS} times; see that nothing else runs here and start a new campaign.")
         return found
 
     def profile_of(self, candidate: CandidateFacts) -> ProfileFacts | None:
@@ -86,7 +86,11 @@ class Evaluator:
         known = lab.steps.find(step)
         if isinstance(known, Profiled):
             return known.profile, ""
-        for attempt in range(1, MAX_ATTEMPTS + 1):
+        attempt = tried = 0
+        while tried < MAX_ATTEMPTS:
+            attempt += 1
+            # Attempts of an engine before are passed over: what ended it says nothing of the program.
+            tried += lab.steps.find(f"{step}/a{attempt}/started") is None
             found, why = self._profile_once(f"{step}/a{attempt}", candidate, attempt)
             if found is not None:
                 return lab.steps.append(Profiled(profile=found, candidate=candidate.id), step).profile, ""

@@ -19,7 +19,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
@@ -57,6 +57,7 @@ FROZEN = "frozen files changed: "
 _ROOM = 2**30
 """bytes free on the disk with which no trial runs out of it for want of ours"""
 _COLLECT_LIMIT = 32 * 2**20
+_TRIAL = re.compile(r"t\d+")
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,21 @@ class TrialRunner:
         """Delete the trial's folder that holds this checkpoint."""
         if checkpoint.parent.name == "kept" and checkpoint.parent.parent.parent == self.paths.scratch:
             remove_tree(checkpoint.parent.parent)
+
+    def reclaim(self, ended: Set[str]) -> None:
+        """Delete what an engine that died left half-done: runs that are not among the `ended`, copies, exports.
+
+        Of a run that ended its checkpoint stays. Only for who holds the campaign's journal; what is no run's stays.
+        """
+        for folder in self.paths.scratch.iterdir():
+            if folder.name == "beside" or folder.name.startswith("setup-") or (_TRIAL.fullmatch(folder.name) and folder.name not in ended):
+                remove_tree(folder)
+            elif folder.name in ended:
+                for place in folder.iterdir():
+                    if place.name != "kept":
+                        remove_tree(place)
+        for half in (*self.paths.trees.glob(".*"), *(self.paths.trees / "caches").glob(".*")):
+            remove_tree(half)
 
     def _folder(self, trial: str) -> Path:
         if not re.fullmatch(r"[\w.-]+", trial) or trial.startswith("."):

@@ -138,7 +138,7 @@ def holder(path: Path) -> int | None:
         pid, started = int(words[0]), words[1]
     except (OSError, ValueError, IndexError):
         return None
-    return pid if _process_start(pid) == started else None
+    return pid if process_start(pid) == started else None
 
 
 class JournalWriter:
@@ -413,11 +413,11 @@ def _take_lock(path: Path, wait_s: float) -> int:
                 f"the journal {path} is held by process {who}; watch it with `rsi`, or stop it before starting another."
             ) from error
     os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()} {_process_start(os.getpid())}\n".encode(), 0)
+    os.pwrite(lock, f"{os.getpid()} {process_start(os.getpid())}\n".encode(), 0)
     return lock
 
 
-def _process_start(pid: int) -> str:
+def process_start(pid: int) -> str:
     """Start time of a living process in clock ticks since boot, '' when it is gone; PIDs are reused."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()

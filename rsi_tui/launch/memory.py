@@ -18,7 +18,8 @@ set back (v2 before Linux 6.12) samples alone count. A memory claim therefore is
 under the limit that is claimed. Where this machine has swap, or a pool of huge pages, and its controllers
 could not be told to leave it alone, the group says so (`flags`): such runs prove no saving.
 
-Groups are named rsi-ENGINE_PID-N; `reclaim` ends what a dead engine left behind.
+Groups are named rsi-ENGINE_PID-START-N, with the engine's start in ticks since boot, because numbers of processes are
+used again; `reclaim` ends what a dead engine left behind.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -33,10 +35,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from rsi_tui.journal.chain import process_start
 from rsi_tui.launch.sampled import SampledGroup
 from rsi_tui.launch.spec import LaunchSpec
 
 _COUNTER = itertools.count(1)
+_NAME = re.compile(r"rsi-(\d+)(?:-(\d+))?-\d+")
 _KILL_WAIT_S = 10.0
 _MEMINFO, _HUGE_PAGES = Path("/proc/meminfo"), Path("/sys/kernel/mm/hugepages")
 _BATCH = 64 * os.sysconf("SC_PAGE_SIZE")
@@ -166,7 +170,7 @@ def _enables_memory(folder: Path) -> bool:
 def open_group(spec: LaunchSpec, controllers: Controllers | None = None) -> Group:
     """A new group with the limits of `spec`, as good as this machine has it."""
     found = controllers or find_controllers()
-    name = f"rsi-{os.getpid()}-{next(_COUNTER)}"
+    name = f"rsi-{os.getpid()}-{process_start(os.getpid())}-{next(_COUNTER)}"
     try:
         if found.kind == "cgroup2":
             return CgroupV2(found, name, spec)
@@ -380,9 +384,9 @@ def reclaim(controllers: Controllers | None = None) -> tuple[str, ...]:
     """End and remove the groups whose engine is dead; their names. Groups of other pid namespaces stay."""
     found = controllers or find_controllers()
     gone: dict[str, None] = {}
-    for folder in _our_groups({parent for _, parent in found.parents}):
+    for folder, engine, start in _our_groups({parent for _, parent in found.parents}):
         pids = [int(pid) for pid in _text(folder / "cgroup.procs").split()]
-        if _alive(int(folder.name.split("-")[1])) or 0 in pids:
+        if _engine_lives(engine, start) or 0 in pids:
             continue
         for _ in range(200):
             for pid in pids:
@@ -397,26 +401,29 @@ def reclaim(controllers: Controllers | None = None) -> tuple[str, ...]:
     return tuple(gone)
 
 
-def _our_groups(parents: set[Path]) -> Iterator[Path]:
-    """rsi-PID-N beside the places where we would make groups, and below the mounts' roots."""
+def _our_groups(parents: set[Path]) -> Iterator[tuple[Path, int, str]]:
+    """(group, PID and start of its engine) beside the places where we would make one, and below the mounts' roots."""
     mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
     roots = {Path(m) for m in mounts if any(p.is_relative_to(m) for p in parents) and m != "/"}
     cgroup_roots = {root for root in roots if (root / "cgroup.procs").exists()} or parents
     for root in cgroup_roots:
         for folder, _, _ in os.walk(root, topdown=False):
-            parts = Path(folder).name.split("-")
-            if len(parts) == 3 and parts[0] == "rsi" and parts[1].isdigit() and parts[2].isdigit():
-                yield Path(folder)
+            if name := _NAME.fullmatch(Path(folder).name):
+                yield Path(folder), int(name[1]), name[2] or ""
 
 
-def _alive(pid: int) -> bool:
+def _engine_lives(pid: int, start: str) -> bool:
+    """Does the process that made a group live? Another one with its number is not it; a start of '' is unknown."""
+    found = process_start(pid)
+    if found:
+        return start in ("", found)
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
     except PermissionError:
-        return True
-    return True
+        return True  # another user's, hidden from us
+    except ProcessLookupError:
+        pass
+    return False
 
 
 def remove_folder(folder: Path) -> None:

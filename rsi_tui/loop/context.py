@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rsi_tui.contract.model import Contract
@@ -52,6 +52,8 @@ class Context:
     """monotonic time at which the hours are used up; a claim that was begun is carried to its end"""
     state: State = "contracted"
     """the last one recorded, never 'paused': what a pause returns to"""
+    paused: bool = False
+    """by a person, over engines that die, until a person says otherwise"""
     profile: ProfileFacts | None = None
     noise: NoiseFacts | None = None
     no_rounding: str = ""
@@ -131,10 +133,8 @@ class Context:
         A resumed campaign ends only once it has come to the end of its record: before that it does not know
         what is adopted, and could not take back what a person vetoed.
         """
-        if self._take(paused=False):
-            with self.evaluator.machine_lent():
-                while not self.cancel.wait(0.5) and self._take(paused=True):
-                    pass
+        if self._take():
+            self._wait()
         if self.stop_asked and self.steps.live:
             raise Stopped(self.stop_asked)
         if self.cancel.is_set():
@@ -143,21 +143,33 @@ class Context:
             self.out_of_time = True
             raise Stopped("the hours of this campaign are used up")
 
-    def _take(self, paused: bool) -> bool:
+    def _wait(self) -> None:
+        """Until nobody holds the campaign any more; others may have the machine, and the hours stand still."""
+        began = time.monotonic()
+        with self.evaluator.machine_lent():
+            while not self.cancel.wait(0.5) and self._take():
+                pass
+        if self.deadline is not None:
+            self.deadline += time.monotonic() - began
+
+    def _take(self) -> bool:
         """Record all that waits, then act on it; whether the campaign is paused afterwards."""
-        actions = take_commands(self.paths, self._record)
+        return self._act(take_commands(self.paths, self._record))
+
+    def _act(self, actions: Sequence[PersonActed]) -> bool:
         self.vetoes += [action for action in actions if action.action == "veto"]
         for action in actions:
             if action.action == "stop":
                 self.stop_asked = f"stopped by {action.who}"
-                return False
-            if action.action == "pause" and not paused:
+                self.paused = False
+                break
+            if action.action == "pause" and not self.paused:
                 self.steps.append(StateChanged(state="paused", reason=f"by {action.who}"))
-                paused = True
-            elif action.action == "resume" and paused:
+                self.paused = True
+            elif action.action == "resume" and self.paused:
                 self.steps.append(StateChanged(state=self.state, reason=f"resumed by {action.who}"))
-                paused = False
-        return paused
+                self.paused = False
+        return self.paused
 
     def hear_vetoes(self) -> None:
         """Take what waits when a campaign ends: vetoes are kept, all else comes too late."""
@@ -168,21 +180,23 @@ class Context:
         self.steps.once(f"command/{name}", PersonActed, lambda: action)
 
     def forget_the_past(self) -> tuple[str, ...]:
-        """Clear what was meant for an engine that has ended: its pause, and commands that it never took.
+        """Take what an engine that has ended never took: a stop is not carried out, all else is.
 
-        Notes are kept, and so are vetoes. Returns one sentence for each command that is not carried out.
+        Returns one sentence for each command that is dropped.
         """
-        stale: list[str] = []
+        kept: list[PersonActed] = []
+        dropped: list[str] = []
 
         def look(name: str, action: PersonActed) -> None:
-            if action.action in ("note", "veto"):
-                self._record(name, action)
-                self.vetoes += [action] if action.action == "veto" else []
+            if action.action == "stop":
+                dropped.append(f"A stop that {action.who} sent to an engine that had ended was dropped.")
             else:
-                stale.append(f"A {action.action} that {action.who} sent to an engine that had ended was dropped.")
+                self._record(name, action)
+                kept.append(action)
 
         take_commands(self.paths, look)
-        return tuple(stale)
+        self._act(kept)
+        return tuple(dropped)
 
 
 def _without_rounding(contract: Contract) -> Contract:

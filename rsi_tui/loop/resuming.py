@@ -13,7 +13,7 @@ from typing import Literal
 from rsi_tui.contract.model import Contract
 from rsi_tui.errors import JournalError, UsageError
 from rsi_tui.journal.chain import read_events
-from rsi_tui.journal.events import CampaignCreated, EngineStarted, Event, State, StateChanged
+from rsi_tui.journal.events import CampaignCreated, EngineStarted, Event, PersonActed, State, StateChanged
 from rsi_tui.locations import Home
 from rsi_tui.repo.mirror import Mirror
 
@@ -92,12 +92,23 @@ def last_state(events: Sequence[Event]) -> tuple[State, bool]:
     return real[-1] if real else "contracted", bool(states) and states[-1] == "paused"
 
 
+def stop_recorded(events: Sequence[Event]) -> str:
+    """Who stopped a campaign whose engine died before the end was recorded, in words; '' when nobody did.
+
+    The evaluator's secrets may be out by then, so nothing may be measured any more.
+    """
+    asked = [event.body for event in events if isinstance(event.body, PersonActed) and event.body.action == "stop"]
+    return f"stopped by {asked[-1].who}" if asked else ""
+
+
 def seconds_spent(events: Sequence[Event]) -> float:
-    """How long engines have worked on a campaign: each from its start to the last thing it recorded, never less than nothing."""
-    total, last = 0.0, None
+    """How long engines have worked on a campaign: each from its start to the last thing it recorded, pauses left out."""
+    total, last, paused = 0.0, None, False
     for event in events:
         at = datetime.fromisoformat(event.at)
-        if last is not None and not isinstance(event.body, EngineStarted):
+        if last is not None and not paused and not isinstance(event.body, EngineStarted):
             total += max(0.0, (at - last).total_seconds())  # a clock that was set back takes nothing away
+        if isinstance(event.body, StateChanged):
+            paused = event.body.state == "paused"
         last = at
     return total

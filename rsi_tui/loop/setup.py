@@ -35,7 +35,7 @@ from rsi_tui.evaluator.trial import TrialRunner
 from rsi_tui.evaluator.validation import HiddenValidation
 from rsi_tui.evaluator.vault import Vault
 from rsi_tui.journal.chain import JournalWriter
-from rsi_tui.journal.events import CampaignCreated, EngineStarted, Event, StateChanged, TrialStarted
+from rsi_tui.journal.events import CampaignCreated, EngineStarted, Event, TrialFinished, TrialStarted
 from rsi_tui.journal.facts import ORIGINAL, CandidateFacts
 from rsi_tui.journal.home import grant_alpha
 from rsi_tui.journal.home_version import check_home
@@ -49,7 +49,7 @@ from rsi_tui.locations import CampaignPaths, Home
 from rsi_tui.loop.context import Context
 from rsi_tui.loop.memory import Memory
 from rsi_tui.loop.recall import Recall
-from rsi_tui.loop.resuming import Kind, last_state, require_same, seconds_spent, unfinished
+from rsi_tui.loop.resuming import Kind, last_state, require_same, seconds_spent, stop_recorded, unfinished
 from rsi_tui.loop.revoking import waiting_vetoes
 from rsi_tui.minds.choose import mind_named
 from rsi_tui.minds.protocol import Mind
@@ -189,6 +189,7 @@ def open_prepared(parts: Prepared, listen: Listen = silent) -> Opened:
 def _open(parts: Prepared, paths: CampaignPaths, writer: JournalWriter, listen: Listen) -> Opened:
     """Put the parts together over an open journal, and record that an engine takes it up."""
     contract, created, past = parts.contract, parts.created, writer.events
+    parts.mirror.unlock(created.campaign)
     steps = Steps(_Announcing(writer, listen(past)), past)
     cancel = threading.Event()
     missing = unavailable_knobs(contract)
@@ -212,15 +213,17 @@ def _open(parts: Prepared, paths: CampaignPaths, writer: JournalWriter, listen: 
         deadline=time.monotonic() + 3600 * created.hours - seconds_spent(past) if created.hours else None,
         vetoes=waiting_vetoes(past),
         state=state,
+        paused=paused,
+        stop_asked=stop_recorded(past),
     )
     lab.between = context.heed_people
     lab.on_wait = parts.tell
     steps.once("created", CampaignCreated, lambda: created)
     steps.append(EngineStarted(pid=os.getpid(), resumed=parts.request.resume))
-    if paused:
-        steps.append(StateChanged(state=state, reason="taken up by a new engine"))
     dropped = context.forget_the_past()
-    return Opened(context, writer, recall, (*parts.mirror.notes, *missing.values(), *dropped))
+    waits = (f"{created.kind.capitalize()} {created.campaign} is paused: `rsi resume {created.campaign}` lets it go on.",)
+    notes = (*parts.mirror.notes, *missing.values(), *dropped, *(waits if context.paused else ()))
+    return Opened(context, writer, recall, notes)
 
 
 def forget(paths: CampaignPaths) -> None:
@@ -330,6 +333,7 @@ def _lab(parts: Prepared, paths: CampaignPaths, steps: Steps, events: list[Event
     original = CandidateFacts(id=ORIGINAL, commit=mirror.base, base=mirror.base, knobs=contract.defaults)
     runner = TrialRunner(contract, launcher, mirror, paths, python)
     vault = Vault(paths.vault)
+    runner.reclaim(_ended(events, vault))
     holdouts = {}
     if contract.invariants.validation:
         base = runner.base_tree(original.commit)
@@ -349,6 +353,13 @@ def _lab(parts: Prepared, paths: CampaignPaths, steps: Steps, events: list[Event
         fingerprint=fingerprint_hash(parts.created.host),
         trials=sum(1 for event in events if isinstance(event.body, TrialStarted)),
     )
+
+
+def _ended(events: Sequence[Event], vault: Vault) -> set[str]:
+    """Trials of which it is known how they ended, also where the engine died before the journal said so."""
+    started = {event.body.trial for event in events if isinstance(event.body, TrialStarted)}
+    finished = {event.body.trial for event in events if isinstance(event.body, TrialFinished)}
+    return finished | {trial for trial in started if vault.get(f"trial/{trial}") is not None}
 
 
 def open_comparer(launcher: LocalLauncher, paths: CampaignPaths, key: str) -> UpdateComparer:

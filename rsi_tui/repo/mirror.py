@@ -13,8 +13,9 @@ import fcntl
 import hashlib
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,9 @@ from rsi_tui.repo.source import LooseFile, Source, file_mode, find_source, link_
 
 _WHO = "rsi <rsi@localhost>"
 _ATTRIBUTES = "* -text !eol -ident -filter !working-tree-encoding diff !merge\n"
+_INDEX = "rsi-index-"
+_INDEX_S = 3600.0
+"""an index that is older belongs to no process any more: each lives for one command"""
 _SHOWN = 5
 """files named in a sentence before the rest are counted"""
 
@@ -95,6 +99,7 @@ class Mirror:
         git_dir = home.mirrors / f"{key}.git"
         with _locked(home.mirrors, key):
             _ensure(git_dir, source)
+            _sweep(git_dir)
             base = import_history(git_dir, source)
             mirror = cls(git_dir, key, base)
             if not loose:
@@ -185,6 +190,10 @@ class Mirror:
             raise RepositoryError(f"{ref} lies outside refs/rsi/, where all refs of rsi belong.")
         self._git("update-ref", ref, commit)
 
+    def unlock(self, campaign: str) -> None:
+        """Take away the locks that a killed git left on a campaign's refs; only for who holds the campaign's journal."""
+        _remove_locks(self.git_dir / "refs" / "rsi" / campaign)
+
     # --- pieces -------------------------------------------------------------------------------
 
     def _git(
@@ -205,7 +214,7 @@ class Mirror:
     @contextmanager
     def _index(self, commit: str) -> Iterator[dict[str, str]]:
         """Environment with an index of its own, filled from a commit."""
-        with tempfile.TemporaryDirectory(prefix="rsi-index-") as folder:
+        with tempfile.TemporaryDirectory(prefix=_INDEX, dir=self.git_dir) as folder:
             env = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
             self._git("read-tree", commit, env=env)
             yield env
@@ -295,6 +304,23 @@ def _locked(folder: Path, key: str) -> Iterator[None]:
     with (folder / f"{key}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def _sweep(git_dir: Path) -> None:
+    """Take away what killed processes left of work that is done under the mirror's lock, which is ours, and old indexes."""
+    for refs in ("refs/rsi/source", "refs/rsi/snapshots"):
+        _remove_locks(git_dir / refs)
+    for name in ("refs/rsi/import.lock", "packed-refs.lock"):
+        (git_dir / name).unlink(missing_ok=True)
+    for left in git_dir.glob(f"{_INDEX}*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > _INDEX_S:
+                shutil.rmtree(left)
+
+
+def _remove_locks(refs: Path) -> None:
+    for lock in refs.rglob("*.lock"):
+        lock.unlink(missing_ok=True)
 
 
 def _ensure(git_dir: Path, source: Source) -> None:

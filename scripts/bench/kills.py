@@ -7,7 +7,7 @@ line is noted elsewhere), resumed, and killed again a few events later, to the c
 beside that of a campaign that nobody killed. 300 kills over whole campaigns. The machine is simulated: engine, journal,
 mirror and evaluator are the real ones, runs take no time, and what is drawn for a block depends on the block alone.
 disk: the home lies on a small file system that is full when an event is written; 20 times.
-live: `rsi run` on a small real program, killed with all its processes ten times at random moments. Takes ten minutes.
+live: the engine of `rsi run` on a small real program, killed ten times within its runs and between them. Takes ten minutes.
 --quick: 40 kills, 4 full disks, no live ones.
 """
 
@@ -50,6 +50,8 @@ KILLED = -signal.SIGKILL
 LEAST, MOST = 3, 5
 """events that an engine gets on before it is killed again; fewer would use up the three attempts of one run"""
 FULL_MIB = 24
+LIVE_MOST = 14
+"""events that a real campaign gets on between two kills"""
 
 
 @dataclass
@@ -280,33 +282,55 @@ def on_a_full_disk(folder: Path, count: int, seed: int, notes: list[str]) -> Ite
 
 
 def live(folder: Path, count: int, seed: int, notes: list[str]) -> Iterator[Figure]:
-    """Kills of `rsi run` and all its processes on a real program."""
+    """Kills of the engine of `rsi run` on a real program, each some events and up to two seconds after the one before."""
     place, home = tiny_repository(folder / "program"), Home(folder / "home")
-    rng, kills = random.Random(seed), 0
+    rng, kills, most_left, longest = random.Random(seed), 0, 0, 0.0
     command = [sys.executable, "-m", "rsi_tui", "run", str(place), "--preset", "quick", "--candidates", "4"]
     environment = os.environ | {"RSI_HOME": str(home.root)}
     while True:
         resume = ["--resume"] if campaign_ids(home) else []
+        until = len(lines_of(home)) + rng.randint(LEAST, LIVE_MOST) if kills < count else sys.maxsize
         child = subprocess.Popen([*command, *resume], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        try:
-            _, said = child.communicate(timeout=rng.uniform(6.0, 30.0) if kills < count else None)
-        except subprocess.TimeoutExpired:
-            os.kill(child.pid, signal.SIGKILL)
-            child.communicate()
-            kills += 1
-            continue
-        if child.returncode:
-            notes.append(f"rsi run ended with {child.returncode}: {said[-300:]}")
-        break
-    left = subprocess.run(["pgrep", "-f", str(folder)], capture_output=True, text=True, check=False).stdout.split()
-    wrong = repeated(home)
-    found = verify_campaign(home, campaign_ids(home)[0])
+        while child.poll() is None and len(lines_of(home)) < until:
+            time.sleep(0.05)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(rng.uniform(0.0, 2.0) if child.returncode is None else None)
+        if child.returncode is not None:
+            said = child.stderr.read() if child.stderr else ""
+            if child.returncode:
+                notes.append(f"rsi run ended with {child.returncode}: {said[-300:]}")
+            break
+        os.kill(child.pid, signal.SIGKILL)
+        child.communicate()
+        kills += 1
+        most_left, took = max(most_left, len(processes_of(folder))), gone_after(folder)
+        longest = max(longest, took)
+    if not campaign_ids(home):
+        yield Figure("it came to its end", "no", "", "finished", False)
+        return
+    view, wrong, found = load_campaign(home, campaign_ids(home)[0]), repeated(home), verify_campaign(home, campaign_ids(home)[0])
     notes += wrong
-    yield Figure("kills of a real campaign", kills, f"of {count}", "", None)
-    yield Figure("it came to its end", load_campaign(home, campaign_ids(home)[0]).state, "", "finished", load_campaign(home, campaign_ids(home)[0]).state == "finished")
+    left = [path for path in (home.root / "evaluator" / view.id).iterdir() if path.name != "vault.jsonl"]
+    yield Figure("kills of a real campaign", kills, f"of {count}, over {len(lines_of(home))} events", "all", kills == count)
+    yield Figure("it came to its end", view.state, "", "finished", view.state == "finished")
     yield Figure("... runs lost or repeated", len(wrong), "", "0", not wrong)
     yield Figure("... `rsi verify` confirms it", "yes" if found.follows else "no", "", "yes", found.follows)
-    yield Figure("... processes left", len(left), "", "0", not left)
+    yield Figure("... longest until all processes of a killed engine were gone", longest, "s", "< 5", longest < 5)
+    yield Figure("... processes left", len(processes_of(folder)), f"{most_left} at most just after a kill", "0", not processes_of(folder))
+    yield Figure("... trees, checkpoints and hidden data left", len(left), "", "0", not left)
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Processes whose command line names a folder."""
+    return subprocess.run(["pgrep", "-f", str(folder)], capture_output=True, text=True, check=False).stdout.split()
+
+
+def gone_after(folder: Path) -> float:
+    """Seconds until no process names a folder any more; 10 at most."""
+    began = time.monotonic()
+    while processes_of(folder) and time.monotonic() < began + 10:
+        time.sleep(0.02)
+    return time.monotonic() - began
 
 
 def main() -> int:

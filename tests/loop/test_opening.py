@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +13,12 @@ from typer.testing import CliRunner
 
 from rsi_tui.errors import ContractError, LibraryError, RsiError, UsageError
 from rsi_tui.journal.chain import JournalWriter, holder, read_events
-from rsi_tui.journal.events import EngineStarted, Event, StateChanged
+from rsi_tui.journal.commands import send_command
+from rsi_tui.journal.events import EngineStarted, Event, PersonActed, StateChanged
 from rsi_tui.journal.view import CampaignView
 from rsi_tui.locations import Home
 from rsi_tui.loop import engine, resuming, setup
-from rsi_tui.loop.context import Context
+from rsi_tui.loop.context import Context, Stopped
 from rsi_tui.loop.engine import Ended, run
 from rsi_tui.loop.outer import end
 from rsi_tui.loop.recall import Recall
@@ -82,16 +84,30 @@ def test_what_is_not_said_again_stays_as_it_was(home: Home, workload: Path) -> N
     assert opened.context.deadline is not None
 
 
-def test_a_pause_ends_with_the_engine_that_was_paused(home: Home, workload: Path) -> None:
+def test_a_pause_outlives_its_engine_and_is_said(home: Home, workload: Path) -> None:
     journal = begin(home, workload)
     with JournalWriter.open(journal) as writer:
         for state in ("contracted", "baselined", "paused"):
             writer.append(StateChanged(state=state))  # type: ignore[arg-type]
     opened = open_campaign(home, Request(workload, preset="quick", resume=True))
+    id = opened.context.created.campaign
+    assert opened.notes[-1] == f"Campaign {id} is paused: `rsi resume {id}` lets it go on."
+    threading.Timer(0.2, send_command, (opened.context.paths, "ann", "resume")).start()
+    opened.context.heed_people()
     opened.writer.close()
     view = CampaignView().feed_all(read_events(journal))
     assert (view.state, view.paused) == ("baselined", False)
-    assert opened.context.state == "baselined"
+
+
+def test_a_stop_that_was_recorded_ends_the_next_engine_too(home: Home, workload: Path) -> None:
+    """The evaluator's secrets are published between a stop and the last state: nothing may be measured after them."""
+    journal = begin(home, workload)
+    with JournalWriter.open(journal) as writer:
+        writer.append(PersonActed(who="ann", action="stop"), "command/1")
+    opened = open_campaign(home, Request(workload, preset="quick", resume=True))
+    with pytest.raises(Stopped, match="stopped by ann"):
+        opened.context.heed_people()
+    opened.writer.close()
 
 
 def test_hours_count_while_an_engine_works_and_not_between_two() -> None:
@@ -102,6 +118,8 @@ def test_hours_count_while_an_engine_works_and_not_between_two() -> None:
     times = ("10:00:00", "10:30:00", "18:00:00", "18:10:00")
     events = [e.model_copy(update={"at": f"2026-11-30T{t}+00:00"}) for e, t in zip(writer.events, times, strict=True)]
     assert resuming.seconds_spent(events) == 40 * 60
+    paused = events[1].model_copy(update={"body": StateChanged(state="paused")})
+    assert resuming.seconds_spent([events[0], paused, *events[2:]]) == 30 * 60, "until somebody says that it goes on"
     assert resuming.seconds_spent([]) == 0
 
 

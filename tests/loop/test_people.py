@@ -94,13 +94,31 @@ def test_a_pause_returns_to_the_state_it_was_in(campaign: Bench, where: str) -> 
     assert states(campaign)[at + 1] == states(campaign)[at - 1]
 
 
-def test_what_was_meant_for_a_dead_engine_does_not_end_the_next_one(campaign: Bench) -> None:
-    for action in ("stop", "pause", "note"):
+def test_a_stop_meant_for_a_dead_engine_does_not_end_the_next_one(campaign: Bench) -> None:
+    for action in ("stop", "note"):
         send_command(campaign.ctx.paths, "ann", action, "kept")  # type: ignore[arg-type]
     dropped = campaign.ctx.forget_the_past()
-    assert [sentence.split()[1] for sentence in dropped] == ["stop", "pause"]
+    assert [sentence.split()[1] for sentence in dropped] == ["stop"]
     assert actions(campaign) == ["note"]
     assert run_campaign(campaign.ctx) == "finished"
+
+
+def test_a_pause_that_a_dead_engine_never_took_holds_the_next_one(campaign: Bench) -> None:
+    send_command(campaign.ctx.paths, "ann", "pause")
+    assert campaign.ctx.forget_the_past() == ()
+    assert campaign.ctx.paused and states(campaign) == ["paused"]
+    for action in ("resume", "pause", "resume"):
+        send_command(campaign.ctx.paths, "ann", action)  # type: ignore[arg-type]
+    campaign.ctx.forget_the_past()
+    assert not campaign.ctx.paused
+
+
+def test_hours_stand_still_while_people_pause(campaign: Bench) -> None:
+    campaign.ctx.deadline = time.monotonic() + 0.4
+    send_command(campaign.ctx.paths, "ann", "pause")
+    threading.Timer(0.6, send_command, (campaign.ctx.paths, "ann", "resume")).start()
+    campaign.ctx.heed_people()
+    assert "resume" in actions(campaign) and campaign.ctx.deadline > time.monotonic()
 
 
 def test_a_signal_ends_a_pause_as_an_interruption(campaign: Bench) -> None:

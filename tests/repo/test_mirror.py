@@ -330,6 +330,27 @@ def test_a_damaged_history_leaves_no_half_written_mirror(home: Home, repo: Path)
     assert [path.suffix for path in home.mirrors.iterdir()] == [".lock"]
 
 
+def test_locks_of_a_killed_git_stand_in_nobody_s_way(home: Home, repo: Path) -> None:
+    """Power that is lost ends git as well: its locks would refuse every later write."""
+    mirror = Mirror.open(home, repo)
+    refs = mirror.git_dir / "refs" / "rsi"
+    theirs = refs / "another-campaign" / "c1.lock"
+    for lock in (refs / "a-campaign" / "c1.lock", refs / "source" / "x.lock", theirs, mirror.git_dir / "packed-refs.lock"):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.touch()
+    old, young = mirror.git_dir / "rsi-index-old", mirror.git_dir / "rsi-index-young"
+    for folder in (old, young):
+        folder.mkdir()
+    os.utime(old, (0, 0))
+    with pytest.raises(RepositoryError):
+        mirror.set_ref("refs/rsi/a-campaign/c1", mirror.base)
+    mirror = Mirror.open(home, repo)
+    mirror.unlock("a-campaign")
+    mirror.set_ref("refs/rsi/a-campaign/c1", mirror.base)
+    assert theirs.exists() and young.exists() and not old.exists()
+    assert not list((refs / "source").glob("*.lock")) and not (mirror.git_dir / "packed-refs.lock").exists()
+
+
 def test_what_a_killed_process_left_is_swept(home: Home, repo: Path) -> None:
     mirror = Mirror.open(home, repo / "work" / "load")
     left = home.mirrors / f".{mirror.git_dir.name}-abc"
