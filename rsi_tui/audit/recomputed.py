@@ -25,6 +25,7 @@ from rsi_tui.evaluator.eprocess import EProcess, choose_plan
 from rsi_tui.evaluator.ledger import AlphaLedger, campaign_alpha
 from rsi_tui.evaluator.measures import carry_over, highest_peak, scores
 from rsi_tui.evaluator.noise import MachineNoise, drift, pair_scale, run_cv, smallest_provable
+from rsi_tui.evaluator.slow_runs import judge_slow_runs
 from rsi_tui.evaluator.speedup import speedup_interval
 from rsi_tui.evaluator.vault import Vault
 from rsi_tui.journal import events as ev
@@ -339,8 +340,28 @@ def _effect(
     checks.same(f"{name}: ratio of plain means", verdict.mean_total_ratio, mean_total_ratio(mine, other))
     checks.same(f"{name}: peak memory", verdict.peak_bytes, highest_peak(ours))
     checks.same(f"{name}: peak memory of the incumbent", verdict.incumbent_peak_bytes, highest_peak(theirs))
-    after = carry_over(ours, theirs)
-    checks.same(f"{name}: carry-over", verdict.carry_over.log_ratio if verdict.carry_over else None, after.log_ratio if after else None)
+    told, after = verdict.carry_over, carry_over(ours, theirs)
+    checks.holds(f"{name}: carry-over measured", (told is None) == (after is None), told is not None, after is not None)
+    if told is not None and after is not None:
+        checks.same(f"{name}: carry-over", told.log_ratio, after.log_ratio)
+        checks.same(f"{name}: carry-over, error", told.error, after.error)
+        checks.same(f"{name}: carry-over, runs", told.runs, after.runs)
+    if verdict.slow_run_bound is not None:
+        all_ours = [score for score in _scored_before(record, verdict) if score is not None]
+        bound = judge_slow_runs(all_ours, other, record.contract.proof.max_slow_rate).rate_bound
+        checks.same(f"{name}: bound on slow runs", verdict.slow_run_bound, bound)
+
+
+def _scored_before(record: Record, verdict: VerdictFacts) -> list[float | None]:
+    """Scores of all runs of a candidate at full memory, whatever for, in blocks that count, up to its verdict."""
+    found: list[float | None] = []
+    for event in record.events:
+        if isinstance(event.body, ev.VerdictReached) and event.body.verdict == verdict:
+            break
+        if isinstance(event.body, ev.BlockClosed) and (block := record.blocks.get(event.body.block)) is not None and block.counts:
+            ours = [f for f in block.timed if f.candidate == verdict.candidate and f.arm == "candidate" and f.memory_limit_bytes is None]
+            found += [facts.score_s for facts in ours]
+    return found
 
 
 # --- error probability ----------------------------------------------------------------------------
@@ -356,7 +377,7 @@ def _ledger(record: Record, checks: Checks) -> None:
     apart = {body.candidate for body in record.of(ev.CanaryPlanted)}
     for event in record.events:
         body = event.body
-        if isinstance(body, ev.VerdictReached) and body.verdict.alpha > 0 and body.verdict.candidate not in apart:
+        if isinstance(body, ev.VerdictReached) and body.verdict.alpha != 0 and body.verdict.candidate not in apart:
             entries.append((body.verdict.alpha, body.verdict.verdict == "adopted", body.verdict.evalue))
             order.append(body.verdict.candidate)
         elif isinstance(body, ev.Revoked) and body.candidate in order:

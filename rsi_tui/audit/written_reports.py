@@ -93,6 +93,9 @@ def _compare_markdown(name: str, text: str, events: Sequence[Event]) -> Compared
             return _other_format(name, "1")
         return Compared(name, (Difference("its last line", "no events and hash that it follows from", "both"),))
     if int(closing[3]) != SCHEMA:
+        as_ours = text[: closing.start(3)] + str(SCHEMA) + text[closing.end(3) :]
+        if _compare_markdown(name, as_ours, events).follows:
+            return Compared(name, (Difference("its last line", f"report format {closing[3]}", f"report format {SCHEMA}"),))
         return _other_format(name, closing[3])
     prefix, problem = _prefix(events, int(closing[1]), closing[2])
     if problem is not None:

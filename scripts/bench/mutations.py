@@ -1,10 +1,14 @@
-"""Is a report that was changed caught? Random changes of reports in every form, each verified against its journal.
+"""Is what was changed caught? Random changes of reports in every form, and of figures in the record itself.
 
-    scripts/bench/mutations.py [--quick] [--json] [--home DIR] [--seed N]
+    scripts/bench/mutations.py [--quick] [--json] [--home DIR]... [--seed N]
 
 A digit, a word or a line of a report is changed; verification has to say so and to name the place. The campaigns are
-those of DIR that have a claim or verdict (they are read, never written); without it three are run on a simulated
+those of each DIR that have a verdict (they are read, never written); without it three are run on a simulated
 machine, whose figures are made up and consistent. 300 changes; --quick makes 30.
+
+In the record single numbers are changed, so that every hash fits again: what is left is whether they follow from the runs.
+Three kinds are told apart: figures, which must follow; what was committed to before it was used (sealed runs, draws);
+and facts of runs that lie open, which are believed unless a figure depends on them. 120 changes; --quick makes 12.
 """
 
 from __future__ import annotations
@@ -14,12 +18,16 @@ import random
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from rsi_tui.audit.payback import Usage
+from rsi_tui.audit.recomputed import recompute
+from rsi_tui.audit.record import Record
 from rsi_tui.audit.report import render_report
 from rsi_tui.audit.written_reports import compare
 from rsi_tui.errors import JournalError
@@ -95,6 +103,96 @@ def simulated_campaigns(folder: Path) -> list[Sequence[Event]]:
     return found
 
 
+# --- the record itself ----------------------------------------------------------------------------
+
+FIGURES = ("screened", "verdict_reached", "claimed", "left_out", "calibrated", "alpha_granted")
+BELIEVED = re.compile(
+    r"seconds$|noise\.fingerprint|runs_needed|predicted_gain|memory\.|verdict\.blocks|attribution\..*confidence|scale\."
+)
+"""what is taken as it stands, or (bets of older records, runs that would be needed) can't be recomputed and is said to be so"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One number in the record."""
+
+    event: int
+    path: tuple[str | int, ...]
+    what: str
+    """figures, committed or facts"""
+
+
+def places(events: Sequence[Event]) -> list[Place]:
+    """Every number that a change is tried on, by event and path."""
+    found: list[Place] = []
+    for number, event in enumerate(events):
+        body = event.body.model_dump(mode="json")
+        kind = body["type"]
+        sealed = kind == "block_closed" and bool(body["trials"])
+        what = "figures" if kind in FIGURES else "committed" if sealed else "facts" if kind == "trial_finished" and body["facts"] else ""
+        root = {"block_closed": "trials", "trial_finished": "facts"}.get(kind, "")
+        if what:
+            inside = body[root] if root else body
+            start = (root,) if root else ()
+            found += [Place(number, path, what) for path in numbers(inside, start) if what == "facts" or not BELIEVED.search(".".join(map(str, path)))]
+    return found
+
+
+def numbers(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from numbers(inner, (*path, key))
+    elif isinstance(value, int | float):
+        yield path
+
+
+def changed(events: Sequence[Event], place: Place, rng: random.Random) -> list[Event]:
+    """The record with another number at one place."""
+    data = events[place.event].model_dump(mode="json")
+    inside = data["body"]
+    for key in place.path[:-1]:
+        inside = inside[key]
+    value = inside[place.path[-1]]
+    if isinstance(value, bool):
+        other: Any = not value
+    elif isinstance(value, int):
+        other = rng.choice([value + 1, value * 10 + 1, 0 if value else 2])
+    else:
+        other = rng.choice([value * 1.02 + 1e-6, -value - 1e-3, value * 10 + 1e-3])
+    inside[place.path[-1]] = other
+    return [*events[: place.event], Event.model_validate(data), *events[place.event + 1 :]]
+
+
+def records(campaigns: Sequence[Sequence[Event]], count: int, seed: int, notes: list[str]) -> list[Figure]:
+    """Changed records: how many of each kind recomputing finds."""
+    chosen = [(events, places(events)) for events in campaigns]
+    false = sum(check.right is False for events, _ in chosen for check in recompute(Record(events)))
+    made: dict[str, int] = dict.fromkeys(("figures", "committed", "facts"), 0)
+    caught = dict.fromkeys(made, 0)
+    for number in range(count):
+        rng = random.Random(seed * 1_000_003 + number)
+        events, known = chosen[number % len(chosen)]
+        what = list(made)[number // len(chosen) % 3]
+        where = [place for place in known if place.what == what]
+        if not where:
+            continue
+        # One of each path alike first, so that the many differences of the noise do not crowd out the rest.
+        alike = sorted({tuple(key for key in place.path if isinstance(key, str)) for place in where})
+        path = rng.choice(alike)
+        place = rng.choice([p for p in where if tuple(key for key in p.path if isinstance(key, str)) == path])
+        found = recompute(Record(changed(events, place, rng)))
+        made[what] += 1
+        caught[what] += (ok := any(check.right is False for check in found))
+        if not ok and what != "facts":
+            notes.append(f"record, seed {seed}, number {number}: line {place.event + 1}, {'.'.join(map(str, place.path))} not caught")
+    return [
+        Figure("records as written that were called wrong", false, "figures", "0", false == 0),
+        Figure("record: figures changed and caught", caught["figures"], f"of {made['figures']}", "all", caught["figures"] == made["figures"]),
+        Figure("record: sealed runs changed and caught", caught["committed"], f"of {made['committed']}", "all", caught["committed"] == made["committed"]),
+        Figure("record: facts of open runs changed and caught", caught["facts"], f"of {made['facts']}", "", None),
+    ]
+
+
 def measure(campaigns: Sequence[Sequence[Event]], count: int, seed: int, notes: list[str]) -> list[Figure]:
     texts = [
         (events, {form: render_report(CampaignView().feed_all(events), events, form, Usage(100.0, 2.0)) for form in FORMS})
@@ -127,15 +225,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--home", type=Path)
+    parser.add_argument("--home", type=Path, action="append", default=[])
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    notes = ["--quick made 30 changes of 300"] if args.quick else []
+    notes = ["--quick made 30 changes of 300 in reports, 12 of 120 in records"] if args.quick else []
     with tempfile.TemporaryDirectory(prefix="rsi-mutations-") as folder:
-        campaigns = recorded(Home(args.home)) if args.home else simulated_campaigns(Path(folder))
+        campaigns = [one for home in args.home for one in recorded(Home(home))] if args.home else simulated_campaigns(Path(folder))
         if not campaigns:
-            parser.error(f"{args.home} holds no campaign with a verdict.")
+            parser.error(f"{', '.join(map(str, args.home))} holds no campaign with a verdict.")
         figures = measure(campaigns, 30 if args.quick else 300, args.seed, notes)
+        figures += records(campaigns, 12 if args.quick else 120, args.seed, notes)
     return show("mutations", figures, args.json, notes)
 
 
