@@ -266,11 +266,15 @@ def campaigns(as_json: Json = False) -> None:
 
 
 @app.command()
-def show(id: Id = None, as_json: Json = False) -> None:
+def show(
+    id: Id = None,
+    log: Annotated[bool, typer.Option("--log", help="Of a trial that failed: its whole output, and nothing else.")] = False,
+    as_json: Json = False,
+) -> None:
     """Everything about one campaign, candidate, direction, hypothesis or trial. Example: rsi show c3"""
     from rsi_tui.audit import reading
 
-    print(reading.show(find_home(), id, as_json))
+    print(reading.log(find_home(), id, as_json) if log else reading.show(find_home(), id, as_json))
 
 
 @app.command()

@@ -4,7 +4,7 @@
       version                       of these files (journal.home_version)
       home.jsonl                    journal of the home: notes, knowledge, alpha ledger, retrievals
       mirrors/KEY.git               bare mirror of a training repository
-      campaigns/ID/                 journal.jsonl, blobs/, commands/, engine.lock, reports/
+      campaigns/ID/                 journal.jsonl, blobs/, logs/, commands/, engine.lock, reports/
       anchors/ID                    newest line of that journal
       evaluator/ID/                 mode 0700: vault, trees, scratch, hidden data; never in a sandbox
       library/                      experience.duckdb, vectors.lance
@@ -38,7 +38,13 @@ class CampaignPaths:
 
     @property
     def blobs(self) -> Path:
+        """What the journal names and its verification needs."""
         return self.root / "blobs"
+
+    @property
+    def logs(self) -> Path:
+        """Output of runs that failed, which nothing needs but people."""
+        return self.root / "logs"
 
     @property
     def commands(self) -> Path:

@@ -20,8 +20,10 @@ from rsi_tui.audit.payback import Usage
 from rsi_tui.audit.report import DIFF_FILE, adopted_diff, as_json, render_markdown, report_data
 from rsi_tui.audit.verify import REPORTS, SHOWN, Verified, all_compared, verify_files
 from rsi_tui.audit.written_reports import Compared, Difference, differing_lines
-from rsi_tui.errors import RsiError, UsageError
+from rsi_tui.errors import JournalError, RsiError, UsageError
 from rsi_tui.journal import chain
+from rsi_tui.journal.blobs import SUFFIX as BLOB
+from rsi_tui.journal.blobs import Blobs, revealed_in
 from rsi_tui.journal.view import CampaignView
 from rsi_tui.locations import Home
 
@@ -29,14 +31,14 @@ JOURNAL = "journal.jsonl"
 SUFFIX = ".rsi.tar.gz"
 MOST_BYTES = 2**30
 """unpacked; a bundle that claims more is not opened. A campaign of 100,000 runs takes a third of it"""
-MOST_FILES = 64
 README = """\
 This is the record of one campaign or evaluation of `rsi`, which makes training programs faster and proves it.
 
     rsi verify FILE.rsi.tar.gz
 
 recomputes every figure in report.json, report.md and report.html from the runs in journal.jsonl, checks that each line
-of the journal carries the hash of the one before, and names what does not follow. Begin with report.html.
+of the journal carries the hash of the one before, and names what does not follow. Begin with report.html. The file with
+a hash for its name holds what was drawn in secret, revealed at the end. The output of runs that failed is not in here.
 Reports and journal name each other: the last line of a report has the hash of the journal's last line.
 """
 
@@ -59,6 +61,11 @@ def write_bundle(home: Home, campaign: str, target: Path | None = None, usage: U
         "report.md": render_markdown(data).encode(),
         "report.html": render_html(data).encode(),
     }
+    blobs = Blobs(paths.blobs)
+    for _, blob in revealed_in(events):
+        if trouble := blobs.problem(blob):
+            raise JournalError(f"{trouble[:-1]}, and the bundle can't be verified without it; restore it from a copy.")
+        files[blobs.path(blob).name] = blobs.path(blob).read_bytes()
     if diff := adopted_diff(view):
         files[DIFF_FILE] = diff.encode("utf-8", "surrogateescape")
     path = target if target is not None else paths.reports / f"{campaign}{SUFFIX}"
@@ -77,20 +84,26 @@ def verify_bundle(path: Path) -> Verified:
     with tempfile.TemporaryDirectory(prefix="rsi-verify-") as folder:
         journal = Path(folder) / JOURNAL
         journal.write_bytes(files[JOURNAL])
-        found = verify_files(journal, [(name, files[name].decode("utf-8", "replace")) for name in REPORTS])
+        for name in files:
+            if name.endswith(BLOB):
+                Path(folder, name).write_bytes(files[name])
+        texts = [(name, files[name].decode("utf-8", "replace")) for name in REPORTS]
+        found = verify_files(journal, texts, Blobs(Path(folder)))
         return all_compared(_with_changes(found, journal, files), str(path))
 
 
 def _with_changes(found: Verified, journal: Path, files: dict[str, bytes]) -> Verified:
     """The code changes beside the reports are those that the journal holds, and nothing else lies there."""
     try:
-        follows = adopted_diff(CampaignView().feed_all(chain.read_events(journal))).encode("utf-8", "surrogateescape")
+        events = chain.read_events(journal)
+        follows = adopted_diff(CampaignView().feed_all(events)).encode("utf-8", "surrogateescape")
     except RsiError:
         return found  # of a journal that can't be read nothing follows, and that is said
     says = files.get(DIFF_FILE, b"")
     first = next(differing_lines(says.decode("utf-8", "replace"), follows.decode("utf-8", "replace")), None)
     wrong = [Compared(DIFF_FILE, (first,))] if first is not None else [Compared(DIFF_FILE, ())] if follows else []
-    unknown = sorted(set(files) - {"README.txt", JOURNAL, DIFF_FILE, *REPORTS})
+    named = {f"{blob.sha256}{BLOB}" for _, blob in revealed_in(events)}
+    unknown = sorted(set(files) - {"README.txt", JOURNAL, DIFF_FILE, *REPORTS} - named)
     wrong += [Compared(name, (Difference("the file", "is in the bundle", "nothing of that name"),)) for name in unknown[:SHOWN]]
     return replace(found, reports=(*found.reports, *wrong))
 
@@ -109,14 +122,14 @@ def _packed(campaign: str, files: dict[str, bytes]) -> bytes:
 def _unpacked(path: Path) -> dict[str, bytes]:
     """Name -> content of the plain files of a bundle, read into memory: nothing is written, so no path can lead astray."""
     found: dict[str, bytes] = {}
-    total = 0
     try:
-        with tarfile.open(path, mode="r:gz") as archive:
+        with gzip.open(path) as packed:
+            plain = packed.read(MOST_BYTES + 1)  # whole, so that its checksum is looked at
+        if len(plain) > MOST_BYTES:
+            raise UsageError(f"{path} unpacks to more than {MOST_BYTES / 2**20:.0f} MiB: no bundle of rsi is as large.")
+        with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as archive:
             for member in archive:
-                total += max(0, member.size)
                 name = member.name.rsplit("/", 1)[-1]
-                if total > MOST_BYTES or len(found) >= MOST_FILES:
-                    raise UsageError(f"{path} unpacks to more than {MOST_BYTES // 2**20} MiB or {MOST_FILES} files: no bundle of rsi is as large.")
                 if name in found or not member.isfile():
                     raise UsageError(f"{path} holds {words.one_line(member.name, 80)} twice, or as no plain file: it was not written by rsi.")
                 content = archive.extractfile(member)

@@ -121,6 +121,7 @@ def _campaigns(home: Home, days: float) -> Iterator[Item]:
             (paths.scratch, "scratch of trials that ended"),
             (paths.trees, "copies of the program, made again when needed"),
             (paths.worktrees, "worktrees of a search that is over"),
+            (paths.logs, "whole output of runs that failed, whose telling lines are in the journal"),
             (paths.live_log, "output of the last trial, whose telling lines are in the journal"),
         ):
             yield _item(path, why, view.id)

@@ -420,6 +420,9 @@ def _trial_page(trial: TrialFacts) -> Page:
         lines.append(f"exit code {trial.exit_code}, signal {trial.signal}")
     if trial.flags:
         lines.append("flags: " + ", ".join(trial.flags))
+    if trial.log is not None:
+        cut = f", {words.size(trial.log.left_out)} of its middle left out" if trial.log.left_out else ""
+        lines.append(f"output: {words.size(trial.log.bytes)} kept{cut}; `rsi show {trial.id} --log` prints it")
     lines.append(f"engine's own time {trial.engine_s:.3f} s, checkpoint comparison {trial.compare_s:.3f} s")
     return Page(f"{trial.id}: a run of {trial.candidate}", (Section("Trial", _cleaned(lines)),), trial.model_dump(mode="json"))
 

@@ -23,6 +23,7 @@ from rsi_tui.audit.report import DIFF_FILE, adopted_diff, render_report
 from rsi_tui.audit.verdict_page import verdict_data, verdict_page
 from rsi_tui.errors import UsageError
 from rsi_tui.journal import chain
+from rsi_tui.journal.blobs import Blobs
 from rsi_tui.journal.view import (
     CampaignView,
     campaign_ids,
@@ -71,6 +72,23 @@ def show(home: Home, id: str | None = None, as_json: bool = False) -> str:
         return baseline(home, view.id, as_json)
     page = pages.page(view, local)
     return _json({"campaign": view.id, **page.data} if local else page.data) if as_json else page.text()
+
+
+def log(home: Home, id: str | None, as_json: bool = False) -> str:
+    """The output of a trial that failed, as it was but for what would act on a terminal."""
+    if as_json:
+        raise UsageError("--log prints a run's output as it was; leave out --json.")
+    view, local = resolve(home, id)
+    facts = view.trials.get(local)
+    if facts is None:
+        raise UsageError(f"--log is for a trial, like t12; `rsi show {view.id}` lists them by candidate.")
+    if facts.log is None:
+        kept = "that ended well" if facts.outcome == "ok" else "of an older version of rsi, or that was cut off"
+        raise UsageError(f"no output of {facts.id} was kept: it is a run {kept}.")
+    logs = Blobs(home.campaign(view.id).logs)
+    if not logs.has(facts.log):
+        raise UsageError(f"the output of {facts.id} is no longer kept: `rsi gc` dropped it.")
+    return words.clean(logs.get(facts.log).decode("utf-8", "replace").rstrip("\n"))
 
 
 def verdict(home: Home, view: CampaignView, as_json: bool = False, colour: bool = False) -> str:

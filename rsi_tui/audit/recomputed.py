@@ -7,6 +7,7 @@ what does not is named. A figure whose inputs the record lacks is said to be not
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -86,6 +87,9 @@ def _times(record: Record, facts: TrialFacts, checks: Checks) -> None:
 
 def _secrets(record: Record, checks: Checks) -> None:
     """What was drawn was committed to before, and is what was run."""
+    if record.secrets is None and record.secrets_lost:
+        checks.holds("secrets of the blocks", False, "revealed", record.secrets_lost)
+        return
     if record.secrets is None and record.ended:
         checks.holds("secrets of the blocks", False, "sealed", "revealed before the last state")
         return
@@ -169,13 +173,17 @@ def _smallest(record: Record, scale: float, recorded: float, checks: Checks) -> 
         return
     margin, share = record.contract.objective.margin, record.granted.alpha / record.planned
     plan = choose_plan(share, 0.0, scale, margin)
-    checks.same("noise: smallest provable effect", recorded, smallest_provable(scale, share, plan.arm_size, plan.max_blocks, margin))
+    checks.same("noise: smallest provable effect", recorded, _smallest_provable(scale, share, plan.arm_size, plan.max_blocks, margin))
+
+
+_smallest_provable = functools.lru_cache(maxsize=64)(smallest_provable)
+"""it is found by simulation, the same for the same noise"""
 
 
 def _course(record: Record, learning: Learning, checks: Checks) -> None:
     """Screening and verdicts as the machine's noise was when they were made."""
     machine = next((MachineNoise(made.noise.differences) for made in record.of(ev.Calibrated)), None)
-    scales: dict[str, float] = {}
+    scales: dict[str, float | None] = {}
     for event in record.events:
         body = event.body
         if isinstance(body, ev.BlockClosed) and machine is not None:
@@ -183,19 +191,27 @@ def _course(record: Record, learning: Learning, checks: Checks) -> None:
             if block is not None and block.opened.purpose == "screen" and block.counts:
                 theirs = scores(block.incumbents)
                 machine = machine.followed_by(*theirs[:2]) if len(theirs) >= 2 else machine
-            scales[body.block] = machine.scale
+            scales[body.block] = _scale_of(machine)
         elif isinstance(body, ev.Screened):
             for result in body.results:
                 checks.attempt(f"{result.candidate}, screening", _screened, record, learning, result, scales, checks)
         elif isinstance(body, ev.VerdictReached):
-            scale, name = machine.scale if machine else None, f"{body.verdict.candidate}, verdict"
+            scale, name = _scale_of(machine), f"{body.verdict.candidate}, verdict"
             checks.attempt(name, _verdict, record, learning, event.step, body.verdict, scale, checks)
         elif isinstance(body, ev.Claimed):
             name = f"claim of {body.claim.candidate}"
             checks.attempt(name, _judged, record, learning, event.step, name, body.claim, checks)
 
 
-def _screened(record: Record, learning: Learning, result: ScreenFacts, scales: dict[str, float], checks: Checks) -> None:
+def _scale_of(machine: MachineNoise | None) -> float | None:
+    """The scale of a pair; None where too few pairs were measured for one."""
+    try:
+        return machine.scale if machine is not None else None
+    except ValueError:
+        return None
+
+
+def _screened(record: Record, learning: Learning, result: ScreenFacts, scales: Mapping[str, float | None], checks: Checks) -> None:
     name = f"{result.candidate}, screening"
     runs = [record.trials[id] for id in result.trials if id in record.trials]
     blocks = [record.blocks[facts.block] for facts in runs if facts.block in record.blocks]

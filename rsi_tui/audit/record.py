@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rsi_tui.contract.model import Contract
-from rsi_tui.errors import UsageError
+from rsi_tui.errors import JournalError, UsageError
 from rsi_tui.journal import events as ev
-from rsi_tui.journal.facts import ClaimFacts, Fact, TrialFacts
+from rsi_tui.journal.blobs import Blobs
+from rsi_tui.journal.facts import BlobFacts, ClaimFacts, Fact, TrialFacts
 
 B = TypeVar("B", bound=Fact)
 SETUP_ARMS = ("warmup", "initial", "twin", "harmless")
@@ -54,8 +56,8 @@ class Block:
 class Record:
     """The events of one journal, indexed."""
 
-    def __init__(self, events: Sequence[ev.Event]) -> None:
-        """Raises UsageError when they do not begin with a contract."""
+    def __init__(self, events: Sequence[ev.Event], blobs: Blobs | None = None) -> None:
+        """`blobs` holds what the journal names beside its lines. Raises UsageError when no contract begins it."""
         if not events or not isinstance(events[0].body, ev.CampaignCreated):
             raise UsageError("this journal holds no campaign: it does not begin with a contract.")
         self.events = events
@@ -66,6 +68,9 @@ class Record:
         self.commitments: dict[str, str] = {}
         """trial -> commitment to its facts, of runs that were sealed"""
         self.secrets: dict[str, dict[str, Any]] | None = None
+        self.secrets_lost = ""
+        """why secrets that were revealed can't be read"""
+        self._blobs = blobs
         self.granted: ev.AlphaGranted | None = None
         for event in events:
             self._take(event.body, event.step)
@@ -89,11 +94,24 @@ class Record:
                 if body.commitment:
                     self.commitments[body.trial] = body.commitment
             case ev.SecretsRevealed():
-                self.secrets = body.blocks
+                self.secrets = body.blocks if body.blob is None else self._revealed(body.blob)
             case ev.AlphaGranted():
                 self.granted = body
             case _:
                 pass
+
+    def _revealed(self, blob: BlobFacts) -> dict[str, dict[str, Any]] | None:
+        """What a blob of secrets holds; None, and why is kept, where it can't be read."""
+        try:
+            if self._blobs is None:
+                raise JournalError("the files beside the journal are not here.")
+            found = json.loads(self._blobs.get(blob))
+            if not isinstance(found, dict) or not all(isinstance(secret, dict) for secret in found.values()):
+                raise ValueError("no secrets")
+        except (JournalError, ValueError) as error:
+            self.secrets_lost = str(error)
+            return None
+        return found
 
     @property
     def ended(self) -> bool:

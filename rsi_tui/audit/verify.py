@@ -20,6 +20,7 @@ from rsi_tui.audit.written_reports import Compared, compare
 from rsi_tui.errors import JournalError, UsageError
 from rsi_tui.journal import chain
 from rsi_tui.journal.anchors import Anchor, read_anchor
+from rsi_tui.journal.blobs import Blobs, logs_in, revealed_in
 from rsi_tui.journal.events import AlphaGranted, Event
 from rsi_tui.locations import Home
 
@@ -77,7 +78,8 @@ def verify_campaign(home: Home, campaign: str) -> Verified:
     paths = home.campaign(campaign)
     reports = [path for name in REPORTS if (path := paths.reports / name).exists()]
     noted = read_anchor(paths.anchor)
-    found = verify_files(paths.journal, [(path.name, _text(path)) for path in reports], paths.anchor)
+    texts = [(path.name, _text(path)) for path in reports]
+    found = verify_files(paths.journal, texts, Blobs(paths.blobs), Blobs(paths.logs), paths.anchor)
     extra = _granted(home, found, paths.journal)
     return Verified(
         found.campaign or campaign, found.problems, (*found.checks, *extra), found.reports,
@@ -85,8 +87,13 @@ def verify_campaign(home: Home, campaign: str) -> Verified:
     )  # fmt: skip
 
 
-def verify_files(journal: Path, reports: Iterable[tuple[str, str]], anchor: Path | None = None) -> Verified:
-    """A journal with its reports, given as (name, text). Figures are recomputed only of a journal that can be read."""
+def verify_files(
+    journal: Path, reports: Iterable[tuple[str, str]], blobs: Blobs, logs: Blobs | None = None, anchor: Path | None = None
+) -> Verified:
+    """A journal with what lies beside it and its reports, given as (name, text).
+
+    Figures are recomputed only of a journal that can be read. Logs may be gone; those that are there must be whole.
+    """
     problems = list(chain.verify(journal, anchor))
     try:
         events = chain.read_events(journal)
@@ -94,7 +101,10 @@ def verify_files(journal: Path, reports: Iterable[tuple[str, str]], anchor: Path
         return Verified("", tuple(problems or [str(error)]), (), (), (), 0, "")
     if not events:
         return Verified("", (*problems, "the journal holds no event"), (), (), (), 0, "")
-    record = Record(events)
+    problems += [f"line {line}: {trouble}" for line, blob in revealed_in(events) if (trouble := blobs.problem(blob))]
+    if logs is not None:
+        problems += [f"line {line}: {trouble}" for line, blob in logs_in(events) if logs.has(blob) and (trouble := logs.problem(blob))]
+    record = Record(events, blobs)
     compared = tuple(compare(name, text, events) for name, text in reports)
     anchors = tuple(report.anchor for report in compared if report.anchor is not None)
     problems += [problem for problem in chain.verify(journal, None, anchors) if problem not in problems]
@@ -110,7 +120,7 @@ def verify_report(home: Home, path: Path) -> Verified:
     if not named:
         raise UsageError(f"{path} names no campaign of this home ({home.root}): verify it where its campaign is, or verify a bundle.")
     paths = home.campaign(named[0])
-    found = verify_files(paths.journal, [(path.name, text)], paths.anchor)
+    found = verify_files(paths.journal, [(path.name, text)], Blobs(paths.blobs), Blobs(paths.logs), paths.anchor)
     return all_compared(found, str(path))
 
 

@@ -123,6 +123,8 @@ def size(value: int | None) -> str:
     """Bytes in binary units; 'not measured' for None."""
     if value is None:
         return "not measured"
+    if value < 2**20:
+        return f"{value / 2**10:.1f} KiB" if value >= 2**10 else f"{value} bytes"
     if value < 2**30:
         return f"{value / 2**20:.0f} MiB"
     unit, name = next((pair for pair in ((2**50, "PiB"), (2**40, "TiB")) if value >= pair[0]), (2**30, "GiB"))

@@ -30,6 +30,7 @@ from rsi_tui.evaluator.slower import judge_slower
 from rsi_tui.evaluator.states import has_states
 from rsi_tui.evaluator.trial import TrialRequest, remove_tree
 from rsi_tui.evaluator.verify import verify
+from rsi_tui.journal.blobs import Blobs
 from rsi_tui.journal.chain import now_utc
 from rsi_tui.journal.events import Calibrated, LeftOut, Profiled, SecretsRevealed, TrialFinished, TrialStarted
 from rsi_tui.journal.facts import (
@@ -261,7 +262,8 @@ class Evaluator:
     def reveal(self) -> None:
         """Publish the values behind the commitments; the campaign has ended."""
         lab = self._lab
-        lab.steps.once("secrets", SecretsRevealed, lambda: SecretsRevealed(blocks=lab.vault.reveal()))
+        blobs = Blobs(lab.runner.paths.blobs)
+        lab.steps.once("secrets", SecretsRevealed, lambda: SecretsRevealed(blob=blobs.put(lab.vault.revealed())))
 
     def close(self, *, finished: bool) -> None:
         """End the worker; when the campaign has finished, delete trees, scratch and hidden data."""

@@ -26,7 +26,7 @@ from pathlib import Path, PurePosixPath
 from rsi_tui.contract.command import Command, Meeting, render_run, render_setup
 from rsi_tui.contract.knob_files import apply_file_knobs
 from rsi_tui.contract.model import Contract
-from rsi_tui.errors import ContractError
+from rsi_tui.errors import ContractError, JournalError
 from rsi_tui.evaluator.compile_cache import ENVIRONMENT, ColdRun, CompileCaches, cache_mounts
 from rsi_tui.evaluator.explaining import explain_lines
 from rsi_tui.evaluator.outcome import OutcomeFacts, classify
@@ -37,8 +37,9 @@ from rsi_tui.evaluator.progress import (
     read_progress,
     timings,
 )
+from rsi_tui.journal.blobs import Blobs
 from rsi_tui.journal.chain import now_utc
-from rsi_tui.journal.facts import Arm, CandidateFacts, TrialFacts, TrialKind
+from rsi_tui.journal.facts import Arm, BlobFacts, CandidateFacts, TrialFacts, TrialKind
 from rsi_tui.launch.folders import plain_content
 from rsi_tui.launch.folders import remove_tree as remove_tree
 from rsi_tui.launch.local import LocalLauncher
@@ -491,8 +492,18 @@ class TrialRunner:
         objective = self.contract.objective
         times = timings(progress, raw.wall_s, objective.warmup, request.steps, objective.amortise_over)
         facts = _facts(request, raw, outcome, progress, times if outcome.outcome == "ok" else None, started_at)
-        facts = facts.model_copy(update={"flags": flags, "engine_s": max(0.0, time.monotonic() - began - raw.wall_s)})
+        log, flags = self._log(raw, flags) if outcome.outcome not in ("ok", "cancelled") else (None, flags)
+        facts = facts.model_copy(update={"flags": flags, "log": log, "engine_s": max(0.0, time.monotonic() - began - raw.wall_s)})
         return TrialResult(facts, checkpoint, raw, outputs, collected or {})
+
+
+    def _log(self, raw: RawRun, flags: tuple[str, ...]) -> tuple[BlobFacts | None, tuple[str, ...]]:
+        """The whole output, kept for people; that it could not be is no reason to lose the run."""
+        several = len({line.node for line in raw.lines}) > 1
+        try:
+            return Blobs(self.paths.logs).put_log(f"[node {line.node}] {line.text}" if several else line.text for line in raw.lines), flags
+        except JournalError as error:
+            return None, (*flags, f"its output was not kept: {error}")
 
 
 def _setup_failed(raw: RawRun, outcome: OutcomeFacts) -> OutcomeFacts:

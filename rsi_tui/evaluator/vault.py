@@ -109,6 +109,10 @@ class Vault:
         """Everything: key -> {key, salt, value}, as `verify` takes it. For the end of a campaign."""
         return {key: dict(entry) for key, entry in self._entries.items()}
 
+    def revealed(self) -> bytes:
+        """The same as JSON, the same bytes each time."""
+        return json.dumps(self.reveal(), ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode()
+
     @staticmethod
     def verify(commitment: str, revealed: dict[str, Any]) -> bool:
         """Does a revealed {key, salt, value} match the commitment made before?"""

@@ -14,6 +14,7 @@ from rsi_tui.journal.facts import (
     ORIGINAL,
     AttributionFacts,
     BandFacts,
+    BlobFacts,
     CandidateFacts,
     ClaimFacts,
     DirectionFacts,
@@ -321,7 +322,10 @@ class SecretsRevealed(Fact):
     """The values behind the commitments, when the campaign has ended."""
 
     type: Literal["secrets_revealed"] = "secrets_revealed"
-    blocks: dict[str, dict[str, Any]]
+    blob: BlobFacts | None = None
+    """the vault's entries, key -> {key, salt, value}, as JSON"""
+    blocks: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """the same in the line itself, as older versions wrote it"""
 
 
 class EngineStarted(Fact):

@@ -72,6 +72,16 @@ class CandidateFacts(Fact):
     """sha256 of the knob values that differ from the defaults"""
 
 
+class BlobFacts(Fact):
+    """What lies beside a journal, named by what it holds (see `blobs`)."""
+
+    sha256: str
+    bytes: int
+    """uncompressed"""
+    left_out: int = 0
+    """bytes that were cut out of its middle before it was kept"""
+
+
 class NodeFacts(Fact):
     """One node of a trial of several, as the launcher saw it."""
 
@@ -107,6 +117,8 @@ class TrialFacts(Fact):
     detail: str = ""
     """one sentence for a person; '' when ok"""
     telling_lines: tuple[str, ...] = ()
+    log: BlobFacts | None = None
+    """output of a run that did not end well; it may have been dropped since"""
     advice: str = ""
     """what to try, one sentence; '' when ok or nothing is known"""
     exit_code: int | None = None

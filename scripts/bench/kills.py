@@ -1,14 +1,16 @@
 """Is a campaign where it was after it was killed, at any point? SIGKILL at events, full disks, and kills of a real campaign.
 
-    scripts/bench/kills.py [--quick] [--json] [--parts events,disk,live] [--count N] [--seed N]
+    scripts/bench/kills.py [--quick] [--json] [--parts events,library,disk,live] [--count N] [--seed N]
 
 events: an engine process is killed before, in the middle of, or after writing an event (before and after its newest
 line is noted elsewhere), resumed, and killed again a few events later, to the campaign's end; then the record is laid
 beside that of a campaign that nobody killed. 300 kills over whole campaigns. The machine is simulated: engine, journal,
 mirror and evaluator are the real ones, runs take no time, and what is drawn for a block depends on the block alone.
+library: engines killed while they open, ask or write the experience library, whose files then are damaged or deleted
+(scripts/bench/kills_library.py); 50 times.
 disk: the home lies on a small file system that is full when an event is written; 20 times.
 live: the engine of `rsi run` on a small real program, killed ten times within its runs and between them. Takes ten minutes.
---quick: 40 kills, 4 full disks, no live ones.
+--quick: 40 kills, 4 in the library, 4 full disks, no live ones.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,19 +36,16 @@ from unittest.mock import patch
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from rsi_tui.audit.verify import verify_campaign
-from rsi_tui.errors import RsiError
-from rsi_tui.journal import events as ev
-from rsi_tui.journal.chain import JournalWriter, read_events
-from rsi_tui.journal.view import CampaignView, campaign_ids, load_campaign
+from rsi_tui.journal.chain import JournalWriter
+from rsi_tui.journal.view import campaign_ids, load_campaign
 from rsi_tui.locations import Home
-from rsi_tui.loop.engine import run
-from rsi_tui.loop.setup import Request, silent
 from scripts.bench.common import Figure, show
-from tests.support.campaigns import PatchMind, tiny_repository
-from tests.support.simulated import PATCHES, simulated, simulated_repository
+from scripts.bench.kills_common import KILLED, engine, grants, lines_of, repeated, told
+from scripts.bench.kills_library import in_the_library
+from tests.support.campaigns import tiny_repository
+from tests.support.simulated import simulated_repository
 
 MODES = ("before", "half written", "written, not noted", "written and noted")
-KILLED = -signal.SIGKILL
 LEAST, MOST = 3, 5
 """events that an engine gets on before it is killed again; fewer would use up the three attempts of one run"""
 FULL_MIB = 24
@@ -65,29 +64,10 @@ class Course:
     trouble: list[str] = field(default_factory=list)
 
 
-def engine(home: Home, place: Path, resume: bool, hook: Callable[[JournalWriter, bytes, Any], None] | None) -> int:
-    """Run or resume the campaign in a process of its own; its exit code, negative when a signal ended it."""
-    sys.stdout.flush()
-    child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    code = 1
-    try:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(simulated(same_draws=True))
-            if hook is not None:
-                write = JournalWriter._write
-                stack.enter_context(patch.object(JournalWriter, "_write", lambda self, data: hook(self, data, write)))
-            ended = run(home, Request(place, preset="simulated", candidates=len(PATCHES), resume=resume), PatchMind(list(PATCHES)), silent)
-            code = ended.exit_code
-    except RsiError as error:
-        print(error, file=sys.stderr)
-        code = error.exit_code
-    except Exception:  # noqa: BLE001 - the process's edge; shown, and counted by the parent
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+def writing(hook: Callable[[JournalWriter, bytes, Any], None]) -> AbstractContextManager[object]:
+    """Within it the hook writes lines: it is given the writer, the line and what writes it."""
+    write = JournalWriter._write
+    return patch.object(JournalWriter, "_write", lambda self, data: hook(self, data, write))
 
 
 def killer(least: int, kind: str, mode: str, met: Path) -> Callable[[JournalWriter, bytes, Any], None]:
@@ -118,15 +98,6 @@ def killer(least: int, kind: str, mode: str, met: Path) -> Callable[[JournalWrit
     return hook
 
 
-def lines_of(home: Home) -> list[bytes]:
-    """Whole lines of the one campaign's journal."""
-    ids = campaign_ids(home)
-    if not ids:
-        return []
-    data = home.campaign(ids[0]).journal.read_bytes()
-    return data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
-
-
 def killed_all_the_way(home: Home, place: Path, budget: int, rng: random.Random, kinds: list[str], done: set[tuple[str, str]]) -> Course:
     """Kill, resume, kill again, to the campaign's end; at most `budget` kills, then it may end.
 
@@ -141,7 +112,7 @@ def killed_all_the_way(home: Home, place: Path, budget: int, rng: random.Random,
         missing = [kind for kind in dict.fromkeys(kinds[seen:]) if (kind, mode) not in done]
         hook = killer(least, missing[0] if missing and rng.random() < 0.5 else "", mode, met)
         met.unlink(missing_ok=True)
-        code = engine(home, place, past > 0, hook if sum(course.kills.values()) < budget else None)
+        code = engine(home, place, past > 0, writing(hook) if sum(course.kills.values()) < budget else None)
         now = lines_of(home)
         course.changed += now[:past] != before
         if code != KILLED:
@@ -153,43 +124,10 @@ def killed_all_the_way(home: Home, place: Path, budget: int, rng: random.Random,
         before = now
 
 
-def told(view: CampaignView) -> dict[str, Any]:
-    """What a campaign came to, without ids of runs and times of the clock."""
-    runs = {(t.block, t.slot): (t.candidate, t.arm, t.outcome, t.score_s, t.peak_bytes, t.steps) for t in view.trials.values() if t.outcome != "not_measured" and t.block}
-    verdicts = [(v.candidate, v.verdict, v.alpha, v.evalue, v.log_ratio, v.reasons, [(b.order, b.evalue) for b in v.blocks]) for v in view.verdicts]
-    claim = view.claim
-    return {
-        "state": (view.state, view.state_reason),
-        "runs": runs,
-        "verdicts": verdicts,
-        "screened": {c.id: (c.screen.log_ratio, c.screen.promoted) for c in view.candidates.values() if c.screen},
-        "candidates": {c.id: (c.facts.techniques, c.facts.knobs, c.facts.diff_hash) for c in view.candidates.values()},
-        "claim": claim and (claim.candidate, claim.speedup, claim.proven, claim.pairs, claim.attribution),
-        "alpha": view.granted and (view.granted.ordinal, view.granted.alpha),
-        "best": (best := view.best()) and best.id,
-    }
-
-
-def repeated(home: Home) -> list[str]:
-    """Runs that were measured twice, started without an end, or ended twice."""
-    events = read_events(home.campaign(campaign_ids(home)[0]).journal)
-    started = [e.body.trial for e in events if isinstance(e.body, ev.TrialStarted)]
-    finished = [e.body.trial for e in events if isinstance(e.body, ev.TrialFinished)]
-    view = CampaignView().feed_all(events)
-    measured = collections.Counter((t.block, t.slot) for t in view.trials.values() if t.block and t.outcome != "not_measured")
-    found = [f"slot {slot} of {block} was measured {n} times" for (block, slot), n in measured.items() if n > 1]
-    found += [f"{trial} was started and has {finished.count(trial)} ends" for trial in started if finished.count(trial) != 1]
-    return found + [f"{trial} was started twice" for trial, n in collections.Counter(started).items() if n > 1]
-
-
-def grants(home: Home) -> int:
-    return sum(isinstance(e.body, ev.AlphaGranted) for e in read_events(home.journal))
-
-
 def at_events(folder: Path, count: int, seed: int, notes: list[str]) -> Iterator[Figure]:
     place = simulated_repository(folder / "program")
     whole = Home(folder / "whole")
-    if engine(whole, place, False, None) != 0:
+    if engine(whole, place, False) != 0:
         raise SystemExit("the campaign that nobody kills does not end well.")
     wanted = told(load_campaign(whole, campaign_ids(whole)[0]))
     kinds = [json.loads(line)["body"]["type"] for line in lines_of(whole)]
@@ -257,7 +195,7 @@ def fills(target: int, filler: Path) -> Callable[[JournalWriter, bytes, Any], No
 def on_a_full_disk(folder: Path, count: int, seed: int, notes: list[str]) -> Iterator[Figure]:
     place = simulated_repository(folder / "program")
     whole = Home(folder / "whole")
-    engine(whole, place, False, None)
+    engine(whole, place, False)
     wanted = told(load_campaign(whole, campaign_ids(whole)[0]))
     length = len(lines_of(whole))
     held = same = 0
@@ -265,12 +203,12 @@ def on_a_full_disk(folder: Path, count: int, seed: int, notes: list[str]) -> Ite
         target = random.Random(seed * 77 + number).randrange(3, length - 2)
         with small_disk(folder) as disk:
             home, filler = Home(disk / "home"), disk / "filler"
-            code = engine(home, place, False, fills(target, filler))
+            code = engine(home, place, False, writing(fills(target, filler)))
             lines = lines_of(home)
             # The journal's last page may hold some lines more.
             stopped = code not in (0, KILLED) and target <= len(lines) < length and home.campaign(campaign_ids(home)[0]).journal.read_bytes() == b"".join(lines)
             filler.unlink(missing_ok=True)
-            again = engine(home, place, True, None)
+            again = engine(home, place, True)
             found = told(load_campaign(home, campaign_ids(home)[0])) if again == 0 else {}
             held += stopped
             same += found == wanted and lines_of(home)[: len(lines)] == lines
@@ -337,13 +275,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--parts", default="events,disk,live")
+    parser.add_argument("--parts", default="events,library,disk,live")
     parser.add_argument("--count", type=int, default=0, help="kills at events, instead of 300")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    notes = ["--quick: 40 kills of 300, 4 full disks of 20, none of a real campaign"] if args.quick else []
+    notes = ["--quick: 40 kills of 300, 4 in the library of 50, 4 full disks of 20, none of a real campaign"] if args.quick else []
     parts = {
         "events": lambda folder: at_events(folder, args.count or (40 if args.quick else 300), args.seed, notes),
+        "library": lambda folder: in_the_library(folder, args.count or (4 if args.quick else 50), args.seed, notes),
         "disk": lambda folder: on_a_full_disk(folder, 4 if args.quick else 20, args.seed, notes),
         "live": lambda folder: live(folder, 10, args.seed, notes),
     }

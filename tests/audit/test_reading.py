@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from rsi_tui.audit import reading
 from rsi_tui.errors import RsiError, UsageError
+from rsi_tui.journal.blobs import Blobs
 from rsi_tui.journal.chain import JournalWriter
+from rsi_tui.journal.events import TrialFinished
+from rsi_tui.journal.view import load_campaign
 from rsi_tui.locations import Home
-from tests.support.story import write_home, write_story
+from tests.support.story import trial, write_home, write_story
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +53,27 @@ def test_show_knows_every_kind_of_id(home: Home, id: str | None, says: str) -> N
     assert says in text
     assert "\x1b" not in text
     assert json.loads(reading.show(home, id, as_json=True))
+
+
+def test_the_output_of_a_failed_trial_is_printed_without_what_would_act_on_a_terminal(tmp_path: Path) -> None:
+    home = write_home(tmp_path, campaign="20261129-1", until="screening")
+    paths = home.campaign("20261129-1")
+    facts = trial(900, "c1", "screen", "candidate", 0.1, outcome="crashed").model_copy(
+        update={"log": Blobs(paths.logs).put_log(["step 1", "\x1b[31mTraceback\x1b[0m", "\tValueError: no"])}
+    )
+    with JournalWriter.open(paths.journal) as journal:
+        journal.append(TrialFinished(trial="t900", facts=facts))
+    assert reading.log(home, "t900") == "step 1\nTraceback\n    ValueError: no"
+    assert "`rsi show t900 --log` prints it" in reading.show(home, "t900")
+    with pytest.raises(UsageError, match="leave out --json"):
+        reading.log(home, "t900", as_json=True)
+    with pytest.raises(UsageError, match="is for a trial"):
+        reading.log(home, "c1")
+    with pytest.raises(UsageError, match="ended well"):
+        reading.log(home, next(name for name, t in load_campaign(home, "20261129-1").trials.items() if t.outcome == "ok"))
+    shutil.rmtree(paths.logs)
+    with pytest.raises(UsageError, match="no longer kept"):
+        reading.log(home, "t900")
 
 
 def test_why_tells_the_story_in_order(home: Home) -> None:

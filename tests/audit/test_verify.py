@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import io
 import json
+import random
 import re
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +19,14 @@ from typer.testing import CliRunner
 from rsi_tui.audit.bundle import verify_bundle, write_bundle
 from rsi_tui.audit.payback import Usage
 from rsi_tui.audit.reading import write_report
+from rsi_tui.audit.report import SCHEMA
 from rsi_tui.audit.verify import Verified, verify_campaign, verify_data, verify_page, verify_target
+from rsi_tui.audit.written_reports import compare
 from rsi_tui.cli import app
-from rsi_tui.errors import UsageError
+from rsi_tui.errors import JournalError, UsageError
 from rsi_tui.journal import events as ev
 from rsi_tui.journal.anchors import write_anchor
+from rsi_tui.journal.blobs import Blobs
 from rsi_tui.journal.chain import ZERO, _encode, read_events
 from rsi_tui.journal.facts import Fact
 from rsi_tui.locations import Home
@@ -53,8 +61,6 @@ def rewritten(home: Home, campaign: str, change: Callable[[Fact], Fact]) -> Veri
     for event in read_events(paths.journal):
         line = re.sub(rb'"at":"[^"]*"', b'"at":"' + event.at.encode() + b'"', _encode(event.seq, change(event.body), event.step, prev), count=1)
         plain = line[: line.rindex(b',"hash":"')] + b"}"
-        import hashlib
-
         prev = hashlib.sha256(plain).hexdigest()
         lines.append(plain[:-1] + f',"hash":"{prev}"}}'.encode())
     paths.journal.write_bytes(b"\n".join(lines) + b"\n")
@@ -97,6 +103,16 @@ MUTATIONS: dict[str, tuple[type[Fact], str, Any, str]] = {
     "what a change is worth": (ev.LeftOut, "parts.0.interval.low", times(1.01), "leave-one-out 1"),
     "the campaign's error probability": (ev.AlphaGranted, "alpha", times(2.0), "error probability"),
     "the campaign's number": (ev.AlphaGranted, "ordinal", 2, "error probability of the campaign"),
+    "a number that no campaign has": (ev.AlphaGranted, "ordinal", 0, "error probability"),
+    "a term of the contract": (ev.CampaignCreated, "contract.objective.margin", times(2.0), "hash of the contract"),
+    "a term that nothing can be computed with": (ev.CampaignCreated, "contract.objective.amortise_over", 0, "t1: times"),
+    "a candidate's settings": (ev.CandidateBuilt, "candidate.knobs.micro_batch", 4, "fingerprint of its launch"),
+    "a candidate's code": (ev.CandidateBuilt, "diff", lambda was: was + "+x = 1\n", "hash of its code"),
+    "what learning was worth": (ev.Claimed, "claim.invariants.0.value", lambda was: was + 1.0, "claim of"),
+    "what a change is claimed to be worth": (ev.Claimed, "claim.attribution.0.log_ratio", times(1.1), "effect"),
+    "how often it is slow": (ev.VerdictReached, "verdict.slow_run_bound", times(0.5), "bound on slow runs"),
+    "a phase of the profile": (ev.Profiled, "profile.phases.0.share", 0.9, "share of forward"),
+    "which run was started": (ev.TrialStarted, "slot", lambda was: was + 1, "is the run that was started"),
 }
 
 
@@ -130,17 +146,40 @@ def test_a_block_that_was_taken_out_of_a_claim_is_missed(copied: Campaign) -> No
     assert any("no pair is left out" in check.figure for check in found.wrong)
 
 
-def test_an_order_that_was_not_drawn_is_found(copied: Campaign) -> None:
+@pytest.mark.parametrize("in_line", [False, True], ids=["beside the journal", "in its line, as older versions wrote it"])
+def test_an_order_that_was_not_drawn_is_found(copied: Campaign, in_line: bool) -> None:
+    blobs = Blobs(copied[0].campaign(copied[1]).blobs)
+
     def change(body: Fact) -> Fact:
         if isinstance(body, ev.SecretsRevealed):
-            blocks = {**body.blocks}
+            assert body.blob is not None and not body.blocks
+            blocks = json.loads(blobs.get(body.blob))
             key = next(key for key in blocks if key.startswith("block/verify"))
             order = blocks[key]["value"]["order"]
             blocks[key] = {**blocks[key], "value": {**blocks[key]["value"], "order": order[::-1]}}
-            return ev.SecretsRevealed(blocks=blocks)
+            return ev.SecretsRevealed(blocks=blocks) if in_line else ev.SecretsRevealed(blob=blobs.put(json.dumps(blocks).encode()))
         return body
 
-    assert any("the draw is the one committed to" in check.figure for check in rewritten(*copied, change).wrong)
+    found = rewritten(*copied, change)
+    assert not found.problems
+    assert any("the draw is the one committed to" in check.figure for check in found.wrong)
+
+
+@pytest.mark.parametrize("damage", ["removed", "changed", "no secrets"])
+def test_secrets_that_are_not_what_was_revealed_are_named(copied: Campaign, damage: str) -> None:
+    home, campaign = copied
+    (path,) = home.campaign(campaign).blobs.iterdir()
+    if damage == "removed":
+        path.unlink()
+    elif damage == "changed":
+        path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()).replace(b"candidate", b"incumbent", 1)))
+    else:
+        path.write_bytes(gzip.compress(b"[]"))
+    found = verify_target(home, campaign)
+    assert any("line" in problem and path.name in problem for problem in found.problems)
+    assert any(check.figure == "secrets of the blocks" for check in found.wrong)
+    with pytest.raises(JournalError, match="restore it"):
+        write_bundle(home, campaign)
 
 
 # --- reports ------------------------------------------------------------------------------------------
@@ -162,21 +201,14 @@ def test_a_report_as_it_was_written_follows_wherever_it_lies(finished: Campaign,
 
 
 @pytest.mark.parametrize("form", ["json", "md", "html"])
-def test_any_digit_that_is_changed_in_a_report_is_named(finished: Campaign, texts: dict[str, str], form: str, tmp_path: Path) -> None:
-    import random
-
+def test_any_digit_that_is_changed_in_a_report_is_named(finished: Campaign, texts: dict[str, str], form: str) -> None:
+    events = read_events(finished[0].campaign(finished[1]).journal)
     rng = random.Random(form)
     text = texts[form]
     digits = [n for n, letter in enumerate(text) if letter.isdigit() and letter.isascii()]
-    for at in rng.sample(digits, 12):
-        path = tmp_path / f"r.{form}"
-        path.write_text(text[:at] + str((int(text[at]) + rng.randrange(1, 10)) % 10) + text[at + 1 :])
-        try:
-            found = verify_target(finished[0], str(path))
-        except UsageError as error:  # the digit was of the campaign's only name in it
-            assert "names no campaign" in str(error)
-            continue
-        assert not found.follows and found.reports[0].differences[0].place, text[max(0, at - 60) : at + 20]
+    for at in rng.sample(digits, 6):
+        found = compare(f"r.{form}", text[:at] + str((int(text[at]) + rng.randrange(1, 10)) % 10) + text[at + 1 :], events)
+        assert not found.follows and found.differences[0].place, text[max(0, at - 60) : at + 20]
 
 
 def test_a_row_that_was_dropped_and_a_word_that_was_changed_are_named(finished: Campaign, texts: dict[str, str], tmp_path: Path) -> None:
@@ -187,6 +219,20 @@ def test_a_row_that_was_dropped_and_a_word_that_was_changed_are_named(finished: 
     data["unsuccessful"].pop()
     (tmp_path / "r.json").write_text(json.dumps(data))
     assert verify_target(finished[0], str(tmp_path / "r.json")).reports[0].differences[0].place.startswith("unsuccessful")
+
+
+@pytest.mark.parametrize("form", ["json", "md", "html"])
+def test_a_report_that_names_another_format_is_compared_all_the_same(finished: Campaign, texts: dict[str, str], form: str, tmp_path: Path) -> None:
+    text = texts[form].replace(f'"schema": {SCHEMA}', '"schema": 9').replace(f"(report format {SCHEMA}", "(report format 9")
+    assert text != texts[form]
+    path = tmp_path / f"r.{form}"
+    path.write_text(text)
+    assert verify_target(finished[0], str(path)).reports[0].differences
+    if form == "html":
+        return  # what is shown there has been changed, not what it is made of
+    path.write_text(text.replace("oom", "ok", 1))
+    with pytest.raises(UsageError, match="another version"):
+        verify_target(finished[0], str(path))
 
 
 def test_a_report_knows_a_line_that_the_journal_has_lost(copied: Campaign) -> None:
@@ -209,6 +255,41 @@ def test_a_bundle_is_verified_without_home_and_program(finished: Campaign, tmp_p
     found = verify_target(Home(tmp_path / "no home"), str(path))
     assert found.follows and {report.file for report in found.reports} == {"report.json", "report.md", "report.html", "faster.diff"}
     assert b"vault" not in path.read_bytes()
+
+
+def repacked(path: Path, target: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
+    with tarfile.open(path) as archive:
+        files = {member.name: found.read() for member in archive if (found := archive.extractfile(member)) is not None}
+    change(files)
+    with tarfile.open(target, "w:gz") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return target
+
+
+def test_a_bundle_with_other_changes_or_files_is_named(finished: Campaign, tmp_path: Path) -> None:
+    path = write_bundle(*finished, tmp_path / "b.rsi.tar.gz")
+    name = f"{finished[1]}/faster.diff"
+    for number, change in enumerate((lambda f: f.update({name: f[name].replace(b"+", b"-", 1)}), lambda f: f.update({name: b""}), lambda f: f.update({"x/more.py": b""}))):
+        found = verify_bundle(repacked(path, tmp_path / f"{number}.tar.gz", change))
+        assert not found.follows and [r.file for r in found.reports if r.differences] in (["faster.diff"], ["more.py"])
+
+
+def test_a_bundle_is_read_within_bounds(finished: Campaign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_bundle(*finished, tmp_path / "b.rsi.tar.gz")
+    twice = repacked(path, tmp_path / "twice.tar.gz", lambda f: f.update({"../../journal.jsonl": b""}))
+    with pytest.raises(UsageError, match="twice"):
+        verify_bundle(twice)
+    data = bytearray(path.read_bytes())
+    for at in range(len(data) // 4, len(data), len(data) // 5):
+        (tmp_path / "flipped.tar.gz").write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
+        with pytest.raises(UsageError, match="no bundle that can be read"):
+            verify_bundle(tmp_path / "flipped.tar.gz")
+    monkeypatch.setattr("rsi_tui.audit.bundle.MOST_BYTES", 100_000)
+    with pytest.raises(UsageError, match="unpacks to more"):
+        verify_bundle(path)
 
 
 @pytest.mark.parametrize(("content", "says"), [(b"", "no bundle that can be read"), (b"\x1f\x8b broken", "no bundle that can be read"), (None, "there is no file")])

@@ -13,7 +13,8 @@ from rsi_tui.contract.libraries import find_library
 from rsi_tui.errors import ContractError
 from rsi_tui.evaluator import progress
 from rsi_tui.evaluator.preflight import preflight
-from rsi_tui.evaluator.trial import FROZEN, findings
+from rsi_tui.evaluator.trial import FROZEN, findings, remove_tree
+from rsi_tui.journal.blobs import Blobs
 from rsi_tui.launch.sandbox import sandbox_works
 from tests.evaluator.small_program import CONTRACT, TRAIN, Bench, make_bench
 
@@ -90,6 +91,23 @@ def test_a_code_error_is_told_with_its_lines(bench: Bench) -> None:
     assert (facts.outcome, facts.cause) == ("crashed", "code_error")
     assert any("slep" in line for line in facts.telling_lines) and "AttributeError" in facts.detail
     assert facts.step_s is facts.score_s is facts.final_loss is None
+
+
+def test_the_whole_output_of_a_failure_is_kept_and_of_a_success_none(bench: Bench) -> None:
+    assert bench.run().facts.log is None
+    broken = TRAIN.replace("    time.sleep(0.02)\n", "    time.slep(0.02)\n")
+    log = bench.run(bench.candidate({"train.py": broken})).facts.log
+    assert log is not None
+    text = Blobs(bench.paths.logs).get(log).decode()
+    assert text.startswith("Traceback") and text.rstrip().splitlines()[-1].startswith("AttributeError") and log.left_out == 0
+
+
+def test_where_the_output_can_not_be_kept_the_run_is_not_lost(bench: Bench) -> None:
+    remove_tree(bench.paths.logs)
+    bench.paths.logs.write_text("a file where a folder should be")
+    facts = bench.run(bench.candidate({"train.py": "raise SystemExit('no')\n" + TRAIN})).facts
+    bench.paths.logs.unlink()
+    assert facts.log is None and any("its output was not kept" in flag for flag in facts.flags) and facts.cause == "code_error"
 
 
 CHANGES = {
