@@ -7,6 +7,7 @@ crash and does no harm. The same content is one file. What is compressed here un
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import os
@@ -51,7 +52,8 @@ class Blobs:
             half.replace(path)
             _flush(self._folder)
         except OSError as error:
-            half.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                half.unlink()
             raise JournalError(f"cannot write {path}: {error.strerror}; free some space and resume the campaign.") from error
         return facts
 
