@@ -107,7 +107,7 @@ def test_where_the_output_can_not_be_kept_the_run_is_not_lost(bench: Bench) -> N
     bench.paths.logs.write_text("a file where a folder should be")
     facts = bench.run(bench.candidate({"train.py": "raise SystemExit('no')\n" + TRAIN})).facts
     bench.paths.logs.unlink()
-    assert facts.log is None and any("its output was not kept" in flag for flag in facts.flags) and facts.cause == "code_error"
+    assert facts.log is None and any("its output was not kept" in flag for flag in facts.flags) and facts.outcome == "crashed"
 
 
 CHANGES = {
