@@ -23,6 +23,7 @@ from rsi_tui.journal.anchors import Anchor, read_anchor
 from rsi_tui.journal.blobs import Blobs, logs_in, revealed_in
 from rsi_tui.journal.events import AlphaGranted, Event
 from rsi_tui.locations import Home
+from rsi_tui.repo.heads import noted_head
 
 REPORTS = ("report.json", "report.md", "report.html")
 SHOWN = 20
@@ -79,22 +80,38 @@ def verify_campaign(home: Home, campaign: str) -> Verified:
     reports = [path for name in REPORTS if (path := paths.reports / name).exists()]
     noted = read_anchor(paths.anchor)
     texts = [(path.name, _text(path)) for path in reports]
-    found = verify_files(paths.journal, texts, Blobs(paths.blobs), Blobs(paths.logs), paths.anchor)
+    head = _in_the_mirror(home, campaign)
+    known = (head,) if head is not None else ()
+    found = verify_files(paths.journal, texts, Blobs(paths.blobs), Blobs(paths.logs), paths.anchor, known)
     extra = _granted(home, found, paths.journal)
+    gone = (f"the note of its newest line, {paths.anchor}, is gone",) if known and not paths.anchor.exists() else ()
     return Verified(
-        found.campaign or campaign, found.problems, (*found.checks, *extra), found.reports,
-        (*((noted,) if noted else ()), *found.anchors), found.events, found.head,
+        found.campaign or campaign, (*found.problems, *gone), (*found.checks, *extra), found.reports,
+        (*((noted,) if noted else ()), *known, *found.anchors), found.events, found.head,
     )  # fmt: skip
 
 
+def _in_the_mirror(home: Home, campaign: str) -> Anchor | None:
+    """The line that the campaign's mirror knows."""
+    for mirror in sorted(home.mirrors.glob("*.git")):
+        if (head := noted_head(mirror, campaign)) is not None:
+            return head
+    return None
+
+
 def verify_files(
-    journal: Path, reports: Iterable[tuple[str, str]], blobs: Blobs, logs: Blobs | None = None, anchor: Path | None = None
+    journal: Path,
+    reports: Iterable[tuple[str, str]],
+    blobs: Blobs,
+    logs: Blobs | None = None,
+    anchor: Path | None = None,
+    known: Sequence[Anchor] = (),
 ) -> Verified:
-    """A journal with what lies beside it and its reports, given as (name, text).
+    """A journal with what lies beside it and its reports, given as (name, text); `known` are lines that others know.
 
     Figures are recomputed only of a journal that can be read. Logs may be gone; those that are there must be whole.
     """
-    problems = list(chain.verify(journal, anchor))
+    problems = list(chain.verify(journal, anchor, known))
     try:
         events = chain.read_events(journal)
     except JournalError as error:

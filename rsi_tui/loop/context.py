@@ -12,6 +12,7 @@ from rsi_tui.contract.scope import in_scope
 from rsi_tui.errors import RsiError
 from rsi_tui.evaluator.ledger import AlphaLedger
 from rsi_tui.evaluator.service import Evaluator, Interrupted
+from rsi_tui.journal import chain
 from rsi_tui.journal.commands import take_commands
 from rsi_tui.journal.events import AlphaGranted, Calibrated, CampaignCreated, PersonActed, State, StateChanged
 from rsi_tui.journal.facts import CandidateFacts, NoiseFacts, ProfileFacts
@@ -20,6 +21,7 @@ from rsi_tui.locations import CampaignPaths, Home
 from rsi_tui.loop.memory import Memory
 from rsi_tui.loop.recall import Memories
 from rsi_tui.minds.protocol import Brief, Mind
+from rsi_tui.repo.heads import note_head
 from rsi_tui.repo.mirror import Mirror
 
 
@@ -126,6 +128,13 @@ class Context:
         if self.steps.find(f"state/{state}") is None:
             self.steps.append(StateChanged(state=state, reason=reason), f"state/{state}")
             self.state = state
+            self.note_head()
+
+    def note_head(self) -> None:
+        """Have the mirror know the journal's newest line too."""
+        seq, hash = chain.head(self.paths.journal)
+        if seq >= 0:
+            note_head(self.mirror.git_dir, self.created.campaign, seq, hash)
 
     def heed_people(self) -> None:
         """Carry out what people asked for: called wherever the campaign can safely wait or stop.

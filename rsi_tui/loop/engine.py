@@ -79,6 +79,7 @@ def _carry(home: Home, opened: Opened, tell: Callable[[str], None]) -> Ended:
         raise
     finally:
         ctx.evaluator.close(finished=over)
+        ctx.note_head()
     report = conclude(home, opened, tell)
     call_hook(home, campaign, state, tell)
     return Ended(campaign, state, report, code, f"{sentence}; what was found lies in {report}." if sentence else "")

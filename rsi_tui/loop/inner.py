@@ -86,6 +86,7 @@ def verify(ctx: Context, candidate: CandidateFacts, predicted_gain: float) -> Ve
     ctx.ledger.settle(verdict.verdict == "adopted", verdict.evalue)
     ctx.memory.verified.append(candidate.id)
     ctx.memory.judged(verdict)
+    ctx.note_head()
     return verdict
 
 

@@ -30,6 +30,7 @@ from rsi_tui.journal.blobs import Blobs
 from rsi_tui.journal.chain import ZERO, _encode, read_events
 from rsi_tui.journal.facts import Fact
 from rsi_tui.locations import Home
+from rsi_tui.repo.heads import note_head
 
 Campaign = tuple[Home, str]
 
@@ -55,7 +56,7 @@ def test_a_campaign_as_it_was_recorded_follows_from_its_runs(finished: Campaign)
 
 
 def rewritten(home: Home, campaign: str, change: Callable[[Fact], Fact]) -> Verified:
-    """What is said after the bodies of a journal were changed, every hash and the note of the newest line with them."""
+    """What is said after the bodies of a journal were changed, every hash and all notes of the newest line with them."""
     paths = home.campaign(campaign)
     lines, prev = [], ZERO
     for event in read_events(paths.journal):
@@ -65,6 +66,8 @@ def rewritten(home: Home, campaign: str, change: Callable[[Fact], Fact]) -> Veri
         lines.append(plain[:-1] + f',"hash":"{prev}"}}'.encode())
     paths.journal.write_bytes(b"\n".join(lines) + b"\n")
     write_anchor(paths.anchor, len(lines) - 1, prev)
+    for mirror in home.mirrors.glob("*.git"):
+        note_head(mirror, campaign, len(lines) - 1, prev)
     for report in paths.reports.iterdir():
         report.unlink()
     return verify_campaign(home, campaign)
@@ -163,6 +166,20 @@ def test_an_order_that_was_not_drawn_is_found(copied: Campaign, in_line: bool) -
     found = rewritten(*copied, change)
     assert not found.problems
     assert any("the draw is the one committed to" in check.figure for check in found.wrong)
+
+
+def test_a_lost_end_is_found_when_its_note_went_with_it(copied: Campaign) -> None:
+    home, campaign = copied
+    paths = home.campaign(campaign)
+    found = verify_target(home, campaign)
+    assert found.follows and sum("refs/rsi-heads" in anchor.where for anchor in found.anchors) == 1
+    paths.anchor.unlink()
+    assert any("newest line" in problem and "gone" in problem for problem in verify_target(home, campaign).problems)
+    for report in paths.reports.iterdir():
+        report.unlink()
+    lines = paths.journal.read_bytes().splitlines(keepends=True)
+    paths.journal.write_bytes(b"".join(lines[:-3]))
+    assert any(problem.startswith(f"line {len(lines) - 2}: lost") for problem in verify_target(home, campaign).problems)
 
 
 @pytest.mark.parametrize("damage", ["removed", "changed", "no secrets"])
