@@ -86,9 +86,16 @@ def verify_campaign(home: Home, campaign: str) -> Verified:
     extra = _granted(home, found, paths.journal)
     gone = (f"the note of its newest line, {paths.anchor}, is gone",) if known and not paths.anchor.exists() else ()
     return Verified(
-        found.campaign or campaign, (*found.problems, *gone), (*found.checks, *extra), found.reports,
+        found.campaign or campaign, (*found.problems, *gone, *_of_the_home(home)), (*found.checks, *extra), found.reports,
         (*((noted,) if noted else ()), *known, *found.anchors), found.events, found.head,
     )  # fmt: skip
+
+
+def _of_the_home(home: Home) -> list[str]:
+    """What is wrong with the home's own journal, whose ledger a campaign's error probability comes from."""
+    if not home.journal.exists() and not home.anchor.exists():
+        return []
+    return [f"the home's journal, {problem}" for problem in chain.verify(home.journal, home.anchor)]
 
 
 def _in_the_mirror(home: Home, campaign: str) -> Anchor | None:

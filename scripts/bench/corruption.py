@@ -6,11 +6,15 @@ Flips bits, cuts, removes, repeats and swaps lines, loses the end, rewrites a li
 note of the newest line; each time the journal is verified against that note, and read as a campaign is read. 1,000
 corruptions take about a minute; --quick makes 90. FILE is the journal of a campaign of yours (it is copied); without
 it one is written whose figures are invented.
+
+200 more of what lies around the journal of a campaign on a simulated machine: the files it names, the home's own journal,
+its end lost together with the note of the newest line; --quick makes 16.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import random
 import re
@@ -23,12 +27,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from rsi_tui.audit.verify import verify_campaign
 from rsi_tui.errors import JournalError
 from rsi_tui.journal.anchors import write_anchor
 from rsi_tui.journal.chain import JournalWriter, head, read_events, verify
 from rsi_tui.journal.events import TrialFinished
-from rsi_tui.journal.view import CampaignView
+from rsi_tui.journal.view import CampaignView, campaign_ids
+from rsi_tui.locations import CampaignPaths, Home
 from scripts.bench.common import Figure, show
+from scripts.bench.mutations import simulated_campaigns
 from tests.support.story import story, trial
 
 TRIALS = 300
@@ -187,6 +194,77 @@ def measure(folder: Path, source: Path | None, count: int, seed: int, notes: lis
     ]
 
 
+# --- around the journal -----------------------------------------------------------------------------
+
+
+def _bit(path: Path, rng: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(bytes(data))
+
+
+def _cut(path: Path, rng: random.Random) -> None:
+    path.write_bytes(path.read_bytes()[: rng.randrange(path.stat().st_size - 1)])
+
+
+def _other(path: Path, rng: random.Random) -> None:
+    """Another content, packed as it should be."""
+    plain = bytearray(gzip.decompress(path.read_bytes()))
+    plain[rng.randrange(len(plain))] ^= 1
+    path.write_bytes(gzip.compress(bytes(plain)))
+
+
+def _end(paths: CampaignPaths, rng: random.Random) -> None:
+    """Lines after the last that the mirror was told of are known by nothing but the note and the reports."""
+    lines = paths.journal.read_bytes().splitlines(keepends=True)
+    paths.journal.write_bytes(b"".join(lines[: -rng.randrange(1, 50)]))
+    paths.anchor.unlink()
+    for report in paths.reports.iterdir():
+        report.unlink()
+
+
+Around = Callable[[Home, CampaignPaths, random.Random], None]
+AROUND: dict[str, Around] = {
+    "secrets: a bit flipped": lambda home, paths, rng: _bit(next(paths.blobs.iterdir()), rng),
+    "secrets: cut": lambda home, paths, rng: _cut(next(paths.blobs.iterdir()), rng),
+    "secrets: others": lambda home, paths, rng: _other(next(paths.blobs.iterdir()), rng),
+    "secrets: removed": lambda home, paths, rng: next(paths.blobs.iterdir()).unlink(),
+    "the home's journal: a bit flipped": lambda home, paths, rng: _bit(home.journal, rng),
+    "the home's journal: cut": lambda home, paths, rng: _cut(home.journal, rng),
+    "the home's journal: removed": lambda home, paths, rng: home.journal.unlink(),
+    "the end lost with its note and all reports": lambda home, paths, rng: _end(paths, rng),
+}
+
+
+def around(folder: Path, count: int, seed: int, notes: list[str]) -> list[Figure]:
+    """Damage around a journal: what of it `rsi verify` finds; a bit that changes no content is told apart."""
+    simulated_campaigns(folder / "simulated")
+    whole = Home(folder / "simulated/home0")
+    campaign = campaign_ids(whole)[0]
+    before = gzip.decompress(next(whole.campaign(campaign).blobs.iterdir()).read_bytes())
+    assert verify_campaign(whole, campaign).follows, "the campaign does not verify as it is"
+    found, harmless, crashed = 0, 0, 0
+    for number in range(count):
+        kind, rng, home = list(AROUND)[number % len(AROUND)], random.Random(seed * 7_000_003 + number), Home(folder / "damaged")
+        shutil.copytree(whole.root, home.root, symlinks=True)
+        AROUND[kind](home, home.campaign(campaign), rng)
+        try:
+            caught = not verify_campaign(home, campaign).follows
+        except Exception as error:  # noqa: BLE001 - what it must not do, whatever it is
+            crashed, caught = crashed + 1, False
+            notes.append(f"{kind}, seed {seed}, number {number}: {type(error).__name__}")
+        same = kind == "secrets: a bit flipped" and not caught and gzip.decompress(next(home.campaign(campaign).blobs.iterdir()).read_bytes()) == before
+        found, harmless = found + caught, harmless + same
+        if not caught and not same:
+            notes.append(f"{kind}, seed {seed}, number {number}: not found")
+        shutil.rmtree(home.root)
+    return [
+        Figure("around the journal: found", found, f"of {count - harmless}", "all", found == count - harmless),
+        Figure("around the journal: bits that hold nothing", harmless, "", "", None),
+        Figure("around the journal: crashes", crashed, "", "0", crashed == 0),
+    ]
+
+
 def _looked_at(path: Path, anchor: Path) -> tuple[list[str], bool]:
     """What verification says, and whether a reader ended otherwise than by a view or a sentence."""
     problems = verify(path, anchor)
@@ -214,8 +292,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rsi-corruption-") as folder:
-        notes = ["--quick made 90 corruptions of 1,000"] if args.quick else []
+        notes = ["--quick made 90 corruptions of 1,000, 16 of 200 around the journal"] if args.quick else []
         figures = measure(Path(folder), args.journal, 90 if args.quick else 1000, args.seed, notes)
+        figures += around(Path(folder), 16 if args.quick else 200, args.seed, notes)
     return show("corruption", figures, args.json, notes)
 
 

@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -31,6 +31,7 @@ from rsi_tui.audit.record import Record
 from rsi_tui.audit.report import render_report
 from rsi_tui.audit.written_reports import compare
 from rsi_tui.errors import JournalError
+from rsi_tui.journal.blobs import Blobs
 from rsi_tui.journal.chain import read_events
 from rsi_tui.journal.events import Event
 from rsi_tui.journal.view import CampaignView, campaign_ids
@@ -78,28 +79,36 @@ KINDS: dict[str, Callable[[str, random.Random], str]] = {
 }  # fmt: skip
 
 
-def recorded(home: Home) -> list[Sequence[Event]]:
-    """The events of campaigns that came to a verdict."""
-    found: list[Sequence[Event]] = []
+class Recorded(NamedTuple):
+    """A campaign's events, and what lies beside its journal."""
+
+    events: Sequence[Event]
+    blobs: Blobs
+
+
+def recorded(home: Home) -> list[Recorded]:
+    """Campaigns that came to a verdict."""
+    found: list[Recorded] = []
     for id in campaign_ids(home):
         try:
             events = read_events(home.campaign(id).journal)
         except JournalError:
             continue
         if CampaignView().feed_all(events).verdicts and len(found) < MOST:
-            found.append(events)
+            found.append(Recorded(events, Blobs(home.campaign(id).blobs)))
     return found
 
 
-def simulated_campaigns(folder: Path) -> list[Sequence[Event]]:
+def simulated_campaigns(folder: Path) -> list[Recorded]:
     """Three campaigns: everything tried, what is slower or fails alone, one change alone."""
-    found: list[Sequence[Event]] = []
+    found: list[Recorded] = []
     for number, patches in enumerate((PATCHES, PATCHES[1:3], PATCHES[:1])):
         home = Home(folder / f"home{number}")
         with simulated(same_draws=True):
             request = Request(simulated_repository(folder / f"program{number}"), preset="simulated", candidates=len(patches))
             ended = run(home, request, PatchMind(list(patches)), silent)
-        found.append(read_events(home.campaign(ended.campaign).journal))
+        paths = home.campaign(ended.campaign)
+        found.append(Recorded(read_events(paths.journal), Blobs(paths.blobs)))
     return found
 
 
@@ -163,15 +172,15 @@ def changed(events: Sequence[Event], place: Place, rng: random.Random) -> list[E
     return [*events[: place.event], Event.model_validate(data), *events[place.event + 1 :]]
 
 
-def records(campaigns: Sequence[Sequence[Event]], count: int, seed: int, notes: list[str]) -> list[Figure]:
+def records(campaigns: Sequence[Recorded], count: int, seed: int, notes: list[str]) -> list[Figure]:
     """Changed records: how many of each kind recomputing finds."""
-    chosen = [(events, places(events)) for events in campaigns]
-    false = sum(check.right is False for events, _ in chosen for check in recompute(Record(events)))
+    chosen = [(events, blobs, places(events)) for events, blobs in campaigns]
+    false = sum(check.right is False for events, blobs in campaigns for check in recompute(Record(events, blobs)))
     made: dict[str, int] = dict.fromkeys(("figures", "committed", "facts"), 0)
     caught = dict.fromkeys(made, 0)
     for number in range(count):
         rng = random.Random(seed * 1_000_003 + number)
-        events, known = chosen[number % len(chosen)]
+        events, blobs, known = chosen[number % len(chosen)]
         what = list(made)[number // len(chosen) % 3]
         where = [place for place in known if place.what == what]
         if not where:
@@ -180,7 +189,7 @@ def records(campaigns: Sequence[Sequence[Event]], count: int, seed: int, notes: 
         alike = sorted({tuple(key for key in place.path if isinstance(key, str)) for place in where})
         path = rng.choice(alike)
         place = rng.choice([p for p in where if tuple(key for key in p.path if isinstance(key, str)) == path])
-        found = recompute(Record(changed(events, place, rng)))
+        found = recompute(Record(changed(events, place, rng), blobs))
         made[what] += 1
         caught[what] += (ok := any(check.right is False for check in found))
         if not ok and what != "facts":
@@ -193,10 +202,10 @@ def records(campaigns: Sequence[Sequence[Event]], count: int, seed: int, notes: 
     ]
 
 
-def measure(campaigns: Sequence[Sequence[Event]], count: int, seed: int, notes: list[str]) -> list[Figure]:
+def measure(campaigns: Sequence[Recorded], count: int, seed: int, notes: list[str]) -> list[Figure]:
     texts = [
         (events, {form: render_report(CampaignView().feed_all(events), events, form, Usage(100.0, 2.0)) for form in FORMS})
-        for events in campaigns
+        for events, _ in campaigns
     ]
     false = sum(not compare(f"r.{form}", text, events).follows for events, forms in texts for form, text in forms.items())
     caught = dict.fromkeys(((form, kind) for form in FORMS for kind in KINDS), 0)
