@@ -154,7 +154,7 @@ def phases(data: dict[str, Any]) -> str:
             if width <= 0.2:
                 continue
             used.append(phase["name"])
-            body.append(f'<rect class="phase p{PHASES.index(phase["name"])}" x="{start:.1f}" y="{at}" width="{width:.1f}" height="26"><title>{phase["name"].replace("_", " ")} {phase["share"]:.1%}</title></rect>')
+            body.append(f'<rect class="phase p{PHASES.index(phase["name"])}" x="{start:.1f}" y="{at}" width="{width:.1f}" height="26"><title>{phase["name"].replace("_", " ")} {100 * phase["share"]:.1f} %</title></rect>')
             start += width
         body.append(f'<text class="small" x="{start + 4:.1f}" y="{at + 18}">{escape(words.step_time(profile["step_s"]))}</text>' if start < WIDTH - 70 else f'<text class="small" x="{WIDTH - RIGHT}" y="{at + 38}" text-anchor="end">{escape(words.step_time(profile["step_s"]))}</text>')
     shown = [p for p in PHASES if p in used]
@@ -162,7 +162,7 @@ def phases(data: dict[str, Any]) -> str:
         column, row = number % 4, number // 4
         px, py = 70 + column * 140, TOP + 40 * len(rows) + 18 + row * 20
         body += [f'<rect class="phase p{PHASES.index(phase)}" x="{px}" y="{py - 9}" width="11" height="11"/>', f'<text class="small" x="{px + 16}" y="{py + 1}">{phase.replace("_", " ")}</text>']
-    return _svg(height, "Where a step spends its time", "; ".join(f"{name}: " + ", ".join(f"{p['name'].replace('_', ' ')} {p['share']:.0%}" for p in profile["phases"] if p["share"] >= 0.005) for name, profile in rows), body)
+    return _svg(height, "Where a step spends its time", "; ".join(f"{name}: " + ", ".join(f"{p['name'].replace('_', ' ')} {100 * p['share']:.0f} %" for p in profile["phases"] if p["share"] >= 0.005) for name, profile in rows), body)
 
 
 def memory_course(data: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ from rsi_tui.audit.covered import gaps, invariants_checked
 from rsi_tui.audit.payback import Usage, payback
 from rsi_tui.errors import UsageError
 from rsi_tui.journal import events as ev
-from rsi_tui.journal.facts import ORIGINAL, AttributionFacts, ClaimFacts, VerdictFacts
+from rsi_tui.journal.facts import HOST_FAULTS, ORIGINAL, AttributionFacts, ClaimFacts, VerdictFacts
 from rsi_tui.journal.view import CampaignView, CandidateView, RoundView, is_turned_down, review_words, revocation_words
 from rsi_tui.repo.patch import named_paths
 
@@ -358,6 +358,8 @@ def result_word(known: CandidateView) -> str:
         return known.review.decision
     if known.screen is None:
         return "waiting"
+    if known.screen.outcome in HOST_FAULTS:
+        return "not_measured"
     if known.screen.outcome != "ok":
         return "failed"
     return "promoted" if known.screen.promoted else "dropped"

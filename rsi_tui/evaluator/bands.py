@@ -128,7 +128,7 @@ def calibrate(
     share = _masked_share(harmless, masked)
     if share > MASKED_CAP:
         raise ContractError(
-            f"{share:.0%} of the parameters learn something else when only harmless settings change; remove what is "
+            f"{100 * share:.0f} % of the parameters learn something else when only harmless settings change; remove what is "
             'not harmless from [invariants] harmless, or set weights = "statistical".'
         )
     bands = [_fp32_band(kind, name, harmless, masked, share) for name in kind.tested]

@@ -261,7 +261,7 @@ def require_learning(trained: float, untrained: float, invariants: Invariants) -
         allowed = invariants.loss_margin if invariants.weights == "statistical" else RELATIVE_BAND
         raise ContractError(
             f"The validation can't tell a program that learns nothing from the right one: the loss is {untrained:.6g} before "
-            f"the first step and {trained:.6g} after the last, and a candidate's may be {allowed:.2%} worse. Let [invariants] "
+            f"the first step and {trained:.6g} after the last, and a candidate's may be {100 * allowed:.2f} % worse. Let [invariants] "
             "validation measure the checkpoint it is given, as a loss that is lower when more is learned, or raise "
             "[objective] steps until training shows in it."
         )

@@ -151,7 +151,7 @@ class SeedPairs:
         broken = found.decision == "broken"
         how = (
             f"{'lower' if broken else 'upper'} bound of the mean worsening over {count} fresh seeds, fraction of the incumbent's "
-            f"loss; limit: the contract's loss_margin, which a candidate worse by as much passes in at most {ERROR:.0%} of cases"
+            f"loss; limit: the contract's loss_margin, which a candidate worse by as much passes in at most {100 * ERROR:.0f} % of cases"
         )
         if found.decision in ("held", "broken"):
             value = found.low if broken else found.high

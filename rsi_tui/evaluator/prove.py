@@ -106,7 +106,7 @@ def _verify_as_well(lab: Lab, step: str, stack: CandidateFacts, pairs: _Pairs, m
     """What a verification asks besides, the first that fails decides: the margin, single updates, no rare disasters."""
     margin = lab.contract.objective.margin
     if made.speedup is None or made.speedup.low <= 1 / (1 - margin):
-        pairs.lacking.append(f"the interval does not lie above the margin of {margin:.1%}, and no verification has seen this stack")
+        pairs.lacking.append(f"the interval does not lie above the margin of {100 * margin:.1f} %, and no verification has seen this stack")
         return
     if has_states(lab):
         checked = check_one_step(lab, f"{step}/one-step", stack)
@@ -207,7 +207,7 @@ def _shortfalls(lab: Lab, pairs: _Pairs) -> list[str]:
     if pairs.voided > MAX_VOID:
         found.append(f"{pairs.voided} pairs did not count for faults of the host")
     if len(pairs.base) < fewest_pairs(CONFIDENCE):
-        found.append(f"only {len(pairs.base)} pairs count; a {CONFIDENCE:.0%} interval needs {fewest_pairs(CONFIDENCE)}")
+        found.append(f"only {len(pairs.base)} pairs count; a {100 * CONFIDENCE:.0f} % interval needs {fewest_pairs(CONFIDENCE)}")
     if (lab.compares or lab.holdouts) and not pairs.invariants:
         found.append("no checkpoint of the stack was compared or validated")
     return found

@@ -123,7 +123,7 @@ class _Case:
 
     def _proof(self) -> str:
         return (
-            f"{RUNS} fresh runs ended well under a hard limit of {_mib(self.limit)}, {self.saving:.0%} below the "
+            f"{RUNS} fresh runs ended well under a hard limit of {_mib(self.limit)}, {100 * self.saving:.0f} % below the "
             f"incumbent's smallest peak of {_mib(self.incumbent_peak)}; the incumbent is killed under that limit"
         )
 
@@ -162,7 +162,7 @@ def _why_not(case: _Case, outcome: BlockOutcome) -> str:
         return f"the limit of {_mib(case.limit)} was not in force in every run"
     fresh = smallest_peak([facts for facts in outcome.setup if facts.arm == "warmup"])
     if fresh is not None and case.limit > (1 - SAVED) * fresh:
-        return f"a fresh run of the incumbent needs {_mib(fresh)}, and {_mib(case.limit)} is less than {SAVED:.0%} below that"
+        return f"a fresh run of the incumbent needs {_mib(fresh)}, and {_mib(case.limit)} is less than {100 * SAVED:.0f} % below that"
     if lab.compares and (missing := [facts.id for facts in case.runs if facts.id not in outcome.invariants]):
         return f"run {missing[0]} of the candidate {under} left no checkpoint that could be compared"
     validated = any(fact.name == VALIDATION for facts in outcome.invariants.values() for fact in facts)

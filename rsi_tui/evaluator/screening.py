@@ -110,10 +110,10 @@ def threshold(scale: float, margin: float) -> float:
 def _decide(log_ratio: float, over: str, scale: float, margin: float) -> Look:
     needed = -math.expm1(-threshold(scale, margin))
     if -log_ratio > threshold(scale, margin):
-        return Look("promote", f"{_words(log_ratio)} {over}, above the {needed:.1%} that a verification is worth.")
-    return Look("drop", f"{_words(log_ratio)} {over}, not above the {needed:.1%} that a verification is worth.")
+        return Look("promote", f"{_words(log_ratio)} {over}, above the {100 * needed:.1f} % that a verification is worth.")
+    return Look("drop", f"{_words(log_ratio)} {over}, not above the {100 * needed:.1f} % that a verification is worth.")
 
 
 def _words(log_ratio: float) -> str:
     change = math.expm1(log_ratio)
-    return f"{abs(change):.1%} {'slower' if change >= 0 else 'faster'}"
+    return f"{100 * abs(change):.1f} % {'slower' if change >= 0 else 'faster'}"

@@ -70,11 +70,11 @@ class SlowRuns:
         seen = f"{self.slow} of {self.runs} runs took at least {SLOW_FACTOR:g} times the usual"
         match self.decision:
             case "held":
-                return f"{seen}: at most {self.rate_bound:.0%} of all runs do."
+                return f"{seen}: at most {100 * self.rate_bound:.0f} % of all runs do."
             case "refuted":
                 return f"{seen} ({self.incumbent_slow} of {self.incumbent_runs} of the incumbent's): rare disasters."
             case _:
-                return f"{seen}: {self.runs_needed} more without a slow one would show that under {self.max_rate:.0%} do."
+                return f"{seen}: {self.runs_needed} more without a slow one would show that under {100 * self.max_rate:.0f} % do."
 
     def worth_asking(self, extra: int) -> bool:
         """Can it still be held, with `extra` endurance runs made so far of at most `most_extra`?"""

@@ -203,7 +203,7 @@ def _judged(
     if _too_coarse(group, reference, candidate):
         return _not_covered(group, "it prints far fewer digits than the incumbent")
     if (band := bands.get(f"{_name(group)}, mean")) is not None and band.harmless_max >= UNREPRODUCIBLE:
-        return _not_covered(group, f"harmless perturbations of the baseline alone change it by {band.harmless_max:.0%}")
+        return _not_covered(group, f"harmless perturbations of the baseline alone change it by {100 * band.harmless_max:.0f} %")
     fact = _worse(group, found, {kind: _limit(group, kind, bands) for kind in KINDS})
     if fact.status == "broken" and bf16:
         beside = difference(group, reference, twin) if twin is not None else None

@@ -32,7 +32,7 @@ TYPICAL_GAIN = 0.05
 """log gain that the forced verification expects: that of a candidate such as are usually promoted"""
 WHAT: dict[CanaryKind, str] = {
     "no-op": "a change that does nothing",
-    "slower": f"a change that makes a step about {SLOWER:.0%} slower",
+    "slower": f"a change that makes a step about {100 * SLOWER:.0f} % slower",
 }
 
 

@@ -79,5 +79,5 @@ def _contradiction(ctx: Context, answer: HypothesisAnswer) -> str:
     if not (math.isfinite(answer.predicted_time) and math.isfinite(answer.predicted_memory)):
         return "what it predicts is not a number"
     if answer.predicted_time > 0 and answer.predicted_memory >= 0:
-        return f"it predicts a step {answer.predicted_time:.1%} slower and no memory saved, where less time or less memory is better"
+        return f"it predicts a step {100 * answer.predicted_time:.1f} % slower and no memory saved, where less time or less memory is better"
     return ""

@@ -96,4 +96,4 @@ def test_a_gain_within_the_margin_adopts_nothing_and_costs_no_further_run(claim:
     assert claim(0.004, verified=True, asked=asked).proven
     found = claim(0.004, asked=asked)
     assert not found.proven and not found.refuted and asked == []
-    assert "the interval does not lie above the margin of 0.5%, and no verification has seen this stack" in found.reasons
+    assert "the interval does not lie above the margin of 0.5 %, and no verification has seen this stack" in found.reasons

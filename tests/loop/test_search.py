@@ -129,8 +129,8 @@ class Contrary(PatchMind):
 @pytest.mark.parametrize(
     ("predicts", "said"),
     [
-        ((0.2, 0.0), "it predicts a step 20.0% slower and no memory saved, where less time or less memory is better"),
-        ((0.2, 0.1), "it predicts a step 20.0% slower and no memory saved, where less time or less memory is better"),
+        ((0.2, 0.0), "it predicts a step 20.0 % slower and no memory saved, where less time or less memory is better"),
+        ((0.2, 0.1), "it predicts a step 20.0 % slower and no memory saved, where less time or less memory is better"),
         ((float("nan"), 0.0), "what it predicts is not a number"),
     ],
 )
