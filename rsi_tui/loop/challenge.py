@@ -60,7 +60,8 @@ def find_challenge(home: Home, created: CampaignCreated) -> RedTeamed | None:
         if id == created.campaign:
             continue
         try:
-            events = read_events(home.campaign(id).journal)
+            paths = home.campaign(id)
+            events = read_events(paths.journal, paths.anchor)
         except JournalError:
             continue
         if not events or not isinstance(before := events[0].body, CampaignCreated) or not same_conditions(before, created):

@@ -30,7 +30,8 @@ def find_calibration(home: Home, created: CampaignCreated, now: datetime | None 
         if id == created.campaign:
             continue
         try:
-            events = read_events(home.campaign(id).journal)
+            paths = home.campaign(id)
+            events = read_events(paths.journal, paths.anchor)
         except JournalError:
             continue
         known = _calibration(events, created, now)
