@@ -46,6 +46,7 @@ from rsi_tui.launch.memory import reclaim
 from rsi_tui.launch.sandbox import python_mounts
 from rsi_tui.launch.spec import LaunchSpec, Mount
 from rsi_tui.locations import CampaignPaths, Home
+from rsi_tui.loop.adapting import adapted
 from rsi_tui.loop.context import Context
 from rsi_tui.loop.memory import Memory
 from rsi_tui.loop.recall import Recall
@@ -159,6 +160,7 @@ def prepare(
         committed=request.committed,
         matters=lambda path: in_scope(contract, path),
     )
+    mirror = adapted(mirror, contract)
     if not mirror.read_files(mirror.base, contract.editable):
         raise ContractError(f"workload.toml: [scope] editable = {list(contract.editable)} matches no committed file.")
     created = created_now(request, new_id(home), contract, mirror, launcher, mind)
