@@ -310,6 +310,19 @@ def run():
 """,
 }
 
+LOSS["returned_where_a_flag_says_so"] = (
+    LOSS["returned_beside_the_loss"]
+    .replace("wanted=None):", "wanted=None, with_scores=True):")
+    .replace("        return out, loss", "        if not with_scores:\n            out = None\n        return out, loss")
+    .replace("_, loss = net(ids, ids.roll(-1, 1))", "_, loss = net(ids, ids.roll(-1, 1), with_scores=False)\n    seen = net(ids, ids)[0]")
+    .replace("return [loss,", "return [seen, loss,")
+)
+LOSS["made_in_both_branches"] = (
+    LOSS["returned_where_a_flag_says_so"]
+    .replace("        out = self.top(h)\n", "")
+    .replace("            loss = F", "            out = self.top(h)\n            loss = F")
+    .replace("        if not with_scores", "        else:\n            out = self.top(h[:, [-1]])\n        if not with_scores")
+)
 LOSS_LEFT = {
     "logits_used_for_accuracy": LOSS["loss_only"].replace(
         "        # mean", "        self.right = (scores.argmax(-1) == wanted).float().mean()\n        # mean"
@@ -317,6 +330,8 @@ LOSS_LEFT = {
     "caller_reads_logits": LOSS["returned_beside_the_loss"].replace(
         "_, loss = net(ids, ids.roll(-1, 1))", "seen, loss = net(ids, ids.roll(-1, 1))\n    print(seen.shape)"
     ),
+    "a_flag_that_says_the_contrary": LOSS["returned_where_a_flag_says_so"].replace("if not with_scores", "if with_scores"),
+    "a_flag_that_is_set_inside": LOSS["returned_where_a_flag_says_so"].replace("        loss = None", "        loss, with_scores = None, self.training"),
     "class_weights": LOSS["loss_only"].replace("ignore_index=-1", "weight=torch.ones(50)"),
     "summed": LOSS["loss_only"].replace("ignore_index=-1", "reduction='sum'"),
 }

@@ -39,6 +39,8 @@ class HeadLoss:
     """condition under which the loss is computed, '' when always"""
     kept: bool = False
     """the function also returns the logits, which no training call reads"""
+    flag: str = ""
+    """parameter that says whether the logits are returned at all; '' when they always are"""
 
     def call(self, helper: str) -> str:
         options = "".join(f", {name}={text}" for name, text in self.options.items())
@@ -220,12 +222,32 @@ def _sole_use(
         # an other branch may make and read logits of its own
         return False
     found.kept = True
+    if flag := _dropping_flag(function, name, statement):
+        found.flag = flag
+        return True
     positions = {_position(r, name) for r in returns if flow.names(r).read[name]}
     if len(positions) != 1 or None in positions or function.cls is None:
         return False
     (position,) = positions
     assert position is not None
     return _callers_drop(program, position)
+
+
+def _dropping_flag(function: FunctionView, name: str, loss: cst.BaseStatement) -> str:
+    """The parameter of `if not FLAG: logits = None` behind the loss: where it is false nobody is given logits; '' without one."""
+    parameters = {p.name.value for p in (*function.node.params.params, *function.node.params.kwonly_params)}
+    behind = False
+    for statement in function.blocks[0].statements:
+        match statement:
+            case cst.If(
+                test=cst.UnaryOperation(operator=cst.Not(), expression=cst.Name(value=flag)),
+                body=cst.IndentedBlock(body=[cst.SimpleStatementLine(body=[cst.Assign() as made])]),
+                orelse=None,
+            ) if behind and flag in parameters and not flow.names(function.node.body).bound[flag]:
+                if [code(t.target) for t in made.targets] == [name] and code(made.value) == "None":
+                    return flag
+        behind = behind or _within(statement, loss)
+    return ""
 
 
 def _within(outer: cst.CSTNode, inner: cst.CSTNode) -> bool:

@@ -133,9 +133,9 @@ class HeadLossCodemod(Codemod):
 
 def _keep_for_evaluation(found: HeadLoss, call: str, file: SourceFile, edits: Edits) -> None:
     """Logits that the function returns are made as before where no gradient is asked for."""
-    enabled = file.spell("torch.is_grad_enabled", edits)
-    guard = f"({found.guard}) and {enabled}()" if " or " in found.guard else f"{found.guard} and {enabled}()"
-    condition = guard if found.guard else f"{enabled}()"
+    enabled = f"{file.spell('torch.is_grad_enabled', edits)}()"
+    guard = f"({found.guard})" if " or " in found.guard else found.guard
+    condition = " and ".join(part for part in (guard, f"not {found.flag}" if found.flag else "", enabled) if part)
     edits.replace(found.made_value, f"None if {condition} else {bare(found.made_value)}")
     assert isinstance(found.loss, cst.BaseExpression)
     edits.replace(found.loss, f"({call} if {found.name} is None else {bare(found.loss)})")
