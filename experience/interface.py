@@ -168,11 +168,23 @@ class ExperienceLibrary(Protocol):
     def stats(self) -> Stats:
         """Counts, sizes and notes."""
 
+    def fingerprint(self) -> str:
+        """Hash of all rows and of what each vector was made from; vectors that wait are made first."""
+
     def last_seq(self, campaign: str) -> int:
         """Sequence number of the last event stored; -1 when the campaign is not known."""
 
-    def rebuild(self, batches: Iterable[Batch]) -> None:
-        """Forget all campaigns and all vectors and make them again; knowledge stays."""
+    def sync(self, campaign: str) -> None:
+        """Bring a campaign up to its journal as it is now; UnreadableJournalError when that is damaged."""
+
+    def rebuild(self) -> list[str]:
+        """Forget what journals give, and all vectors, and make them again from the reader; knowledge stays.
+
+        Returns one sentence for each journal that could not be read.
+        """
+
+    def compact(self) -> None:
+        """Give back the disk that replaced rows and vectors still take."""
 
     def close(self) -> None:
         """Flush and let go of the files."""

@@ -10,6 +10,7 @@ while opening, so that opening costs no encoder. Calls from several threads take
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import RLock
@@ -73,6 +74,7 @@ class DirectLibrary:
 
     def __init__(self, store: Store, vectors: VectorTable, reader: Reader, encoder: Encoder | None = None) -> None:
         self._lock = RLock()
+        self._reader = reader
         self._store = store
         self._vectors = vectors
         self._encoder: Encoder = encoder or MiniLM()
@@ -208,18 +210,32 @@ class DirectLibrary:
             self._store.put_knowledge(list(entries))
             self._with_vectors(lambda: self._sync_vectors(True, ""))
 
-    def rebuild(self, batches: Iterable[Batch]) -> None:
+    def sync(self, campaign: str) -> None:
         with self._lock:
-            home = self._store.heads().get(HOME)
-            kept = self._store.select(Entry, "campaign = ?", [HOME])
+            head = next((head for head in self._reader.heads() if head.campaign == campaign), None)
+            if head is None or self._store.heads().get(campaign) == head:
+                return
+            self._replay_one(self._reader, head)
+            self._with_vectors(lambda: self._sync_vectors(True, campaign))
+
+    def rebuild(self) -> list[str]:
+        with self._lock:
+            notes: list[str] = []
             self._store.forget_campaigns()
-            if home is not None:
-                self._store.replace_entries(home, kept)
-            for batch in batches:
-                self._store.replace(batch)
+            for head in self._reader.heads():
+                try:
+                    self._replay_one(self._reader, head)
+                except UnreadableJournalError as error:
+                    notes.append(str(error))
             self._vectors.delete()
             self._vectors.open()
             self._sync_vectors(encode=True)
+            return notes
+
+    def compact(self) -> None:
+        with self._lock:
+            self._store.checkpoint()
+            self._with_vectors(self._vectors.optimise)
 
     def close(self) -> None:
         with self._lock:
@@ -325,6 +341,12 @@ class DirectLibrary:
         with self._lock:
             head = self._store.heads().get(campaign)
         return head.last_seq if head else -1
+
+    def fingerprint(self) -> str:
+        with self._lock:
+            self._with_vectors(lambda: self._sync_vectors(True))
+            stamps = sorted(self._with_vectors(self._vectors.stamps).items())
+            return hashlib.sha256(repr((self._store.contents(), stamps)).encode()).hexdigest()
 
     def stats(self) -> Stats:
         with self._lock:

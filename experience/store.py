@@ -66,6 +66,10 @@ class Store:
         """Write everything into the file and let go of it."""
         self._connection.close()
 
+    def checkpoint(self) -> None:
+        """Bring the write-ahead log into the file."""
+        self._connection.execute("CHECKPOINT")
+
     @property
     def disk_bytes(self) -> int:
         return sum(p.stat().st_size for p in self._path.parent.glob(self._path.name + "*"))

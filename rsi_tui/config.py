@@ -40,6 +40,21 @@ class HookSettings(BaseModel):
     """after which a command and all that it started are killed"""
 
 
+class LibrarySettings(BaseModel):
+    """The experience library."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    server: bool = True
+    """False: whoever needs it opens the files itself, one process at a time"""
+    idle_minutes: float = Field(default=10.0, gt=0, le=100_000)
+    """after which a server that nobody asks ends"""
+    address: str = ""
+    """HOST:PORT of a team's library, served there by `rsi library serve`; '' = the home's own"""
+    token: str = ""
+    """what a team's library asks for"""
+
+
 class Settings(BaseModel):
     """All settings."""
 
@@ -47,6 +62,7 @@ class Settings(BaseModel):
 
     app: AppSettings = AppSettings()
     hooks: HookSettings = HookSettings()
+    library: LibrarySettings = LibrarySettings()
 
 
 def load_settings(home: Path) -> Settings:
@@ -71,7 +87,7 @@ def _explain(path: Path, error: ValidationError) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] != "extra_forbidden":
         return f"{path}: {key}: {problem['msg']}."
-    known = ["app", *(f"app.{name}" for name in AppSettings.model_fields)]
-    known += ["hooks", *(f"hooks.{name}" for name in HookSettings.model_fields)]
+    rooms: dict[str, type[BaseModel]] = {"app": AppSettings, "hooks": HookSettings, "library": LibrarySettings}
+    known = [name for room, keys in rooms.items() for name in (room, *(f"{room}.{key}" for key in keys.model_fields))]
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
     return f"{path}: there is no setting '{key}'; the nearest is '{near}'."

@@ -1,19 +1,26 @@
 """The experience library as engine, app and command line open it: wired to the journals of a home.
 
-`open_library` gives the library the journals to be rebuilt from, and turns its errors into
-LibraryError. `past_effects`, `hits` and `recall` answer in the words of `minds.protocol`. Importing
-this module loads nothing heavy; opening loads the tables and vectors, and only the first search or
-ingest the encoder. Ingest encodes on this process's cores: call it between trials, never during one.
+`open_library` gives a client of the home's server, which it starts where none runs (`python -m rsi_tui.library HOME`), and
+turns the library's errors into LibraryError. `past_effects`, `hits` and `recall` answer in the words of `minds.protocol`.
+Importing this module loads nothing heavy, nor does asking. What stores something encodes on this machine's cores: call it
+between trials, never during one; the server loads its encoder when the host's lease lets it.
 """
 
 from __future__ import annotations
 
+import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experience import chunk
+from experience.address import Address, address_of
+from experience.client import RemoteLibrary
 from experience.conditions import Conditions
 from experience.duplicates import same_conditions
 from experience.errors import ExperienceError, UnreadableJournalError
@@ -27,11 +34,13 @@ from experience.records import (
     EntryKind,
     TrialRow,
 )
-from rsi_tui.errors import JournalError, LibraryError
+from rsi_tui.config import load_settings
+from rsi_tui.errors import JournalError, LibraryError, RsiError
 from rsi_tui.journal import chain
 from rsi_tui.journal.events import Event
 from rsi_tui.journal.facts import RetrievedFacts
 from rsi_tui.journal.rows import CampaignRows, batch_of, home_entries
+from rsi_tui.launch.lease import host_lease
 from rsi_tui.locations import Home
 from rsi_tui.minds.protocol import PastEffect
 
@@ -40,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Conditions", "ExperienceLibrary", "Filters", "HomeReader", "Memories", "add_technique_cards", "batch_from",
-    "hits", "ingest_events", "open_library", "past_effects", "rebuild", "recall", "sync", "translated",
+    "hits", "ingest_events", "open_library", "past_effects", "rebuild", "recall", "serve", "sync", "translated",
 ]  # fmt: skip
 
 
@@ -97,39 +106,91 @@ def _head(campaign: str, path: Any) -> Head:
         return Head(campaign, 2**62, "")  # beyond anything stored: reading it will say what is wrong
 
 
-def open_library(home: Home) -> ExperienceLibrary:
-    """The library of a home, brought up to its journals; LibraryError when it can't be opened."""
+def open_library(home: Home, *, patient: bool = False) -> ExperienceLibrary:
+    """The library of a home, brought up to its journals; LibraryError when it can't be opened.
+
+    `patient`: searches wait until they can be answered by meaning too. RSI_LIBRARY=direct, or `[library] server = false`
+    in config.toml, opens the files in this process.
+    """
+    settings = load_settings(home.root).library
     with translated():
-        from experience.library import open_library as open_files
+        if os.environ.get("RSI_LIBRARY") == "direct" or not (settings.server or settings.address):
+            from experience.library import open_library as open_files
 
-        return open_files(home.library, HomeReader(home))
+            return open_files(home.library, HomeReader(home))
+        if settings.address:
+            library = RemoteLibrary(team_address(settings.address), lambda: None, patient=patient, token=settings.token)
+        else:
+            library = RemoteLibrary(address_of(home.library), _Starter(home), patient=patient)
+        library.last_seq(HOME)
+        return library
 
 
-def sync(library: ExperienceLibrary, home: Home, campaign_id: str) -> None:
+def team_address(text: str) -> Address:
+    """'HOST:PORT' as an address; LibraryError for anything else."""
+    host, colon, port = text.rpartition(":")
+    if not (host and colon and port.isdigit() and 0 < int(port) < 65536):
+        raise LibraryError(f"{text!r} is no address of a library; give HOST:PORT.")
+    return Address(host=host.strip("[]"), port=int(port))
+
+
+class _Starter:
+    """Starts a home's server where none runs; called again while a client waits for it."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._started: subprocess.Popen[bytes] | None = None
+
+    def __call__(self) -> None:
+        if self._started is not None and self._started.poll() is None:
+            return
+        if self._started is not None and self._started.returncode:
+            raise ExperienceError(f"the library's server ended at once: {_last_line(log_of(self._home))}")
+        self._home.library.mkdir(parents=True, exist_ok=True)
+        with log_of(self._home).open("ab") as log:
+            self._started = subprocess.Popen(
+                [sys.executable, "-P", "-m", "rsi_tui.library", str(self._home.root)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            )  # fmt: skip
+
+
+def log_of(home: Home) -> Path:
+    """What a home's library server says of itself."""
+    return home.library / "server.log"
+
+
+def _last_line(path: Path) -> str:
+    try:
+        lines = path.read_text("utf-8", "replace").strip().splitlines()
+    except OSError:
+        return "nothing is known of why."
+    return lines[-1] if lines else "it said nothing."
+
+
+def serve(home: Home, address: Address | None = None, token: str = "") -> bool:
+    """Serve a home's library in this process until nobody asks any more; False when another process does."""
+    from experience.server import serve as serve_files
+
+    settings = load_settings(home.root).library
+    idle_s = 60 * settings.idle_minutes if address is None else float("inf")
+    place = address or address_of(home.library)
+    with translated():
+        return serve_files(
+            home.library, HomeReader(home), place, idle_s=idle_s, turn=lambda: host_lease("the experience library"), token=token
+        )
+
+
+def sync(library: ExperienceLibrary, campaign_id: str) -> None:
     """Bring the library up to a campaign's journal as it is now; does nothing when it is there already."""
-    path = home.campaign(campaign_id).journal
     with translated():
-        known = library.last_seq(campaign_id)
-    if known != chain.head(path)[0]:
-        ingest_events(library, chain.read_events(path))
+        library.sync(campaign_id)
 
 
-def rebuild(library: ExperienceLibrary, home: Home) -> list[str]:
+def rebuild(library: ExperienceLibrary) -> list[str]:
     """Make everything that journals give anew; says which journals could not be read, one sentence each."""
-    reader = HomeReader(home)
-    notes: list[str] = []
-
-    def batches() -> Iterator[Batch]:
-        for head in reader.heads():
-            try:
-                if head.campaign != HOME:
-                    yield reader.batch(head.campaign)
-            except UnreadableJournalError as error:
-                notes.append(str(error))
-
     with translated():
-        library.rebuild(batches())
-    return notes
+        return library.rebuild()
 
 
 def ingest_events(library: ExperienceLibrary, events: Sequence[Event]) -> None:
@@ -240,3 +301,18 @@ def recall(
     """Past effects and hits under the same conditions: what Director and Selector are given."""
     past = past_effects(library, conditions, past_limit)
     return Memories(query, past, hits(library, query, conditions, hit_limit, kinds))
+
+
+def _main() -> int:
+    """A home's server, as `open_library` starts it."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    try:
+        serve(Home(Path(sys.argv[1])))
+    except RsiError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -211,7 +211,7 @@ def test_sync_follows_a_growing_journal(tmp_path: Path) -> None:
     opened = lib.open_library(home)
     with JournalWriter.open(home.campaign(CAMPAIGN).journal) as journal:
         journal.append(ev.StateChanged(state="stopped", reason="by a person"))
-    lib.sync(opened, home, CAMPAIGN)
+    lib.sync(opened, CAMPAIGN)
     assert opened.campaigns()[0].state == "stopped"
     assert opened.last_seq(CAMPAIGN) == chain.head(home.campaign(CAMPAIGN).journal)[0]
     opened.close()
@@ -242,10 +242,10 @@ def test_rebuild_reads_the_journals_again_and_names_what_it_could_not(tmp_path: 
     write_story(home.campaign("20261130-2").journal, campaign="20261130-2")
     opened = lib.open_library(home)
     before = (opened.campaigns(), opened.stats().entries)
-    assert lib.rebuild(opened, home) == []
+    assert lib.rebuild(opened) == []
     assert (opened.campaigns(), opened.stats().entries) == before
     home.campaign("20261130-2").journal.write_bytes(b"not an event\n")
-    assert ["20261130-2" in note for note in lib.rebuild(opened, home)] == [True]
+    assert ["20261130-2" in note for note in lib.rebuild(opened)] == [True]
     assert [row.id for row in opened.campaigns()] == [CAMPAIGN]
     opened.close()
 

@@ -69,7 +69,7 @@ class Recall:
         """The library, opened and given the technique cards on first use."""
         if self._library is None:
             with host_lease("opening the experience library", on_wait=self._tell):
-                self._library = room.open_library(self._home)
+                self._library = room.open_library(self._home, patient=True)
                 room.add_technique_cards(self._library, all_techniques())
         return self._library
 
@@ -77,7 +77,7 @@ class Recall:
         """Bring this campaign's journal into the library."""
         library = self.library
         with host_lease("indexing this campaign", on_wait=self._tell):
-            room.sync(library, self._home, self._created.campaign)
+            room.sync(library, self._created.campaign)
 
     def close(self) -> None:
         """Let go of the library's files."""
