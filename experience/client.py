@@ -6,7 +6,6 @@ every method bears being called twice. Calls from several threads use a connecti
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import threading
 import time
@@ -51,7 +50,9 @@ class RemoteLibrary:
         if token:
             self._headers["authorization"] = f"Bearer {token}"
         self._local = threading.local()
-        self._ended: set[str] = set()
+        self._connections: list[_Connection] = []
+        self._ended: dict[str, str] = {}
+        """code of a server that was asked to end -> its process"""
 
     # --- the interface
 
@@ -135,14 +136,19 @@ class RemoteLibrary:
         self._call("compact")
 
     def close(self) -> None:
-        """Let go of this thread's connection; the server ends when nobody asks any more."""
-        self._drop()
+        """Let go of all threads' connections; the server ends when nobody asks any more."""
+        for connection in self._connections:
+            connection.close()
 
-    def end_server(self) -> None:
-        """Have the server end now, if one runs."""
-        with contextlib.suppress(*_GONE):
+    def end_server(self) -> bool:
+        """Have the server end now; False where none runs."""
+        try:
             self._ask("end", b"")
-        self._drop()
+        except _GONE:
+            return False
+        finally:
+            self._drop()
+        return True
 
     # --- asking
 
@@ -158,10 +164,12 @@ class RemoteLibrary:
         while True:
             try:
                 status, served_by, answer = self._ask(method, body)
-                if served_by == wire.code() or served_by in self._ended or self._address.path is None:
-                    return status, answer
-                self._ended.add(served_by)  # of another version: it ends, a new one is started
-                self.end_server()
+                code, _, process = served_by.partition(" ")
+                if code == wire.code() or self._address.path is None or self._ended.get(code, process) != process:
+                    return status, answer  # ours, a team's, or what was started in place of one of that code
+                if code not in self._ended:  # of another version: it ends, a new one is started
+                    self._ended[code] = process
+                    self.end_server()
             except TimeoutError as error:
                 self._drop()
                 raise ExperienceError(f"the library's server at {self._address} gave no answer to {method} in time.") from error
@@ -178,6 +186,7 @@ class RemoteLibrary:
         connection: _Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = _Connection(self._address)
+            self._connections.append(connection)
         if connection.sock is None:
             connection.connect()
         connection.sock.settimeout(LONG_S if method in LONG else ANSWER_S)
@@ -189,4 +198,3 @@ class RemoteLibrary:
         connection: _Connection | None = getattr(self._local, "connection", None)
         if connection is not None:
             connection.close()
-            self._local.connection = None

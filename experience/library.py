@@ -213,10 +213,11 @@ class DirectLibrary:
     def sync(self, campaign: str) -> None:
         with self._lock:
             head = next((head for head in self._reader.heads() if head.campaign == campaign), None)
-            if head is None or self._store.heads().get(campaign) == head:
-                return
-            self._replay_one(self._reader, head)
-            self._with_vectors(lambda: self._sync_vectors(True, campaign))
+            if head is not None and self._store.heads().get(campaign) != head:
+                self._replay_one(self._reader, head)
+                self._behind = True
+            if self._behind:
+                self._with_vectors(lambda: self._sync_vectors(True, campaign))
 
     def rebuild(self) -> list[str]:
         with self._lock:

@@ -166,7 +166,7 @@ class _Calls:
         finally:
             self.running -= 1
             self.last = time.monotonic()
-        await send({"type": "http.response.start", "status": status, "headers": [*_HEADERS, (wire.CODE.encode(), wire.code().encode())]})
+        await send({"type": "http.response.start", "status": status, "headers": [*_HEADERS, (wire.CODE.encode(), f"{wire.code()} {os.getpid()}".encode())]})
         await send({"type": "http.response.body", "body": body})
 
     async def _status_and_body(self, method: str, headers: dict[str, str], receive: Any) -> tuple[int, bytes]:

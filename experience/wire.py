@@ -36,7 +36,7 @@ ERRORS: Mapping[str, Callable[[str], ExperienceError]] = {
 PATIENT = "x-rsi-patient"
 """header of a client that waits for the encoder rather than be answered by words alone"""
 CODE = "x-rsi-code"
-"""header of an answer: hash of the code that serves"""
+"""header of an answer: hash of the code that serves, and its process"""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+library_app = typer.Typer(help="The experience library: what it holds, what it is given, where it is served.", no_args_is_help=True)
+app.add_typer(library_app, name="library")
+
 UNUSABLE = (errno.EROFS, errno.ENOSPC, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EDQUOT, errno.EEXIST)
 """errors of a home that can't be written, or a disk that is full"""
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
@@ -286,6 +289,23 @@ def why(id: Id = None, as_json: Json = False) -> None:
 
 
 @app.command()
+def search(
+    text: Annotated[str, typer.Argument(help="A symptom, an idea in your words, a flag, an error line.")],
+    kind: Annotated[list[str] | None, typer.Option(help="hypothesis, failure, diff, lesson, knowledge or note; may be repeated.")] = None,
+    workload: Annotated[str, typer.Option(help="Only of campaigns on this workload, by its name.")] = "",
+    layer: Annotated[str, typer.Option(help="Only of this layer, like kernel or memory.")] = "",
+    outcome: Annotated[str, typer.Option(help="Only with this verdict or outcome, like adopted or oom.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=200)] = 10,
+    as_json: Json = False,
+) -> None:
+    """Has anything like this been tried, and what happened? Example: rsi search "out of memory in attention" --kind failure"""
+    from rsi_tui.audit import library_page as pages
+
+    data = pages.search_data(find_home(), text, kind or (), workload=workload, layer=layer, outcome=outcome, limit=limit)
+    print(json.dumps(data, indent=2) if as_json else pages.search_page(data))
+
+
+@app.command()
 def report(
     campaign: Id = None,
     format: Annotated[str, typer.Option(help="md, html, json, or bundle: everything that `rsi verify` needs elsewhere.")] = "md",
@@ -490,6 +510,76 @@ def doctor(as_json: Json = False) -> None:
             print(f"{check.status:8}  {check.name}: {check.what}{mend}")
     if any(check.status == "missing" for check in checks):
         raise typer.Exit(1)
+
+
+@library_app.command("stats")
+def library_stats(as_json: Json = False) -> None:
+    """What the library holds. Example: rsi library stats"""
+    from rsi_tui.audit import library_page as pages
+
+    data = pages.stats_data(find_home())
+    print(json.dumps(data, indent=2) if as_json else pages.stats_page(data))
+
+
+@library_app.command("add")
+def library_add(
+    files: Annotated[list[Path], typer.Argument(help="Markdown or text: notes, a paper, a repository's docs.")],
+    source: Annotated[str, typer.Option(help="What it is cited by; default: the file's name. The same source again replaces it.")] = "",
+    licence: Annotated[str, typer.Option(help="The licence that it is under.")] = "",
+) -> None:
+    """Give the library documents, cut by their headings. Example: rsi library add docs/*.md --licence MIT"""
+    from rsi_tui import library
+
+    if source and len(files) > 1:
+        raise UsageError("--source names one document; add several one by one.")
+    home = find_home()
+    for path in files:
+        sections = library.add_document(home, getpass.getuser(), path, source, licence)
+        print(f"{path}: {sections} section{'s' if sections != 1 else ''} added as {source or path.name}.")
+    with library.opened(home, busy=lambda why: print(why, file=sys.stderr)) as found:
+        library.sync(found, library.HOME)
+
+
+@library_app.command("rebuild")
+def library_rebuild() -> None:
+    """Make tables and vectors anew from the journals. Example: rsi library rebuild"""
+    from rsi_tui import library
+
+    with library.opened(find_home(), busy=lambda why: print(why, file=sys.stderr)) as found:
+        notes = library.rebuild(found)
+        campaigns = len(found.campaigns())
+    print("\n".join([*notes, f"{campaigns} campaign{'s' if campaigns != 1 else ''} read from {'their' if campaigns != 1 else 'its'} journal{'s' if campaigns != 1 else ''}."]))
+
+
+@library_app.command("compact")
+def library_compact() -> None:
+    """Give back the disk that replaced rows still take. Example: rsi library compact"""
+    from rsi_tui import library
+
+    with library.opened(find_home(), busy=lambda why: print(why, file=sys.stderr)) as found:
+        before = found.stats().disk_bytes
+        found.compact()
+        print(f"{before / 2**20:.1f} MiB before, {found.stats().disk_bytes / 2**20:.1f} MiB now.")
+
+
+@library_app.command("serve")
+def library_serve(
+    at: Annotated[str, typer.Option(metavar="HOST:PORT", help="For a team: listen here, and ask for the token of config.toml.")] = "",
+) -> None:
+    """Serve this home's library until it is stopped; for one machine that happens by itself. Example: rsi library serve --at 0.0.0.0:7077"""
+    from rsi_tui import library
+
+    home = find_home()
+    if not library.serve(home, library.team_address(at) if at else None, library.token_of(home) if at else ""):
+        raise UsageError(f"another process serves the library of {home.root} already.")
+
+
+@library_app.command("end")
+def library_end() -> None:
+    """End this home's library server, if one runs; whoever needs it starts another. Example: rsi library end"""
+    from rsi_tui import library
+
+    print("ended." if library.end_server(find_home()) else "no server runs.")
 
 
 def _command(campaign: str | None, action: str, text: str = "") -> None:

@@ -12,7 +12,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from experience.conditions import Conditions
 from experience.duplicates import same_conditions
 from experience.errors import ExperienceError, UnreadableJournalError
 from experience.interface import HOME, ExperienceLibrary, Filters, Head
+from experience.knowledge import sections as sections_of
 from experience.records import (
     Batch,
     CampaignRow,
@@ -35,10 +36,12 @@ from experience.records import (
     TrialRow,
 )
 from rsi_tui.config import load_settings
-from rsi_tui.errors import JournalError, LibraryError, RsiError
+from rsi_tui.errors import JournalError, LibraryError, RsiError, UsageError
 from rsi_tui.journal import chain
-from rsi_tui.journal.events import Event
+from rsi_tui.journal.chain import process_start
+from rsi_tui.journal.events import Event, KnowledgeAdded, SectionFacts
 from rsi_tui.journal.facts import RetrievedFacts
+from rsi_tui.journal.home import add_knowledge
 from rsi_tui.journal.rows import CampaignRows, batch_of, home_entries
 from rsi_tui.launch.lease import host_lease
 from rsi_tui.locations import Home
@@ -48,9 +51,13 @@ if TYPE_CHECKING:
     from rsi_tui.techniques.base import Technique
 
 __all__ = [
-    "Conditions", "ExperienceLibrary", "Filters", "HomeReader", "Memories", "add_technique_cards", "batch_from",
+    "HOME", "Conditions", "ExperienceLibrary", "Filters", "HomeReader", "Memories", "add_document", "add_technique_cards", "batch_from",
     "hits", "ingest_events", "open_library", "past_effects", "rebuild", "recall", "serve", "sync", "translated",
 ]  # fmt: skip
+
+
+MOST_OF_A_DOCUMENT = 8 * 2**20
+"""bytes"""
 
 
 @dataclass(frozen=True)
@@ -122,8 +129,37 @@ def open_library(home: Home, *, patient: bool = False) -> ExperienceLibrary:
             library = RemoteLibrary(team_address(settings.address), lambda: None, patient=patient, token=settings.token)
         else:
             library = RemoteLibrary(address_of(home.library), _Starter(home), patient=patient)
-        library.last_seq(HOME)
+        try:
+            library.last_seq(HOME)
+        except ExperienceError:
+            library.close()
+            raise
         return library
+
+
+@contextmanager
+def opened(home: Home, busy: Callable[[str], None]) -> Iterator[ExperienceLibrary]:
+    """The library for a command that stores or encodes: it has the machine's timed lease meanwhile; `busy` is told of a wait."""
+    with host_lease("the experience library", on_wait=busy), translated():
+        library = open_library(home, patient=True)
+        try:
+            yield library
+        finally:
+            library.close()
+
+
+def end_server(home: Home) -> bool:
+    """End the home's server; False where none runs."""
+    with translated():
+        return RemoteLibrary(address_of(home.library), lambda: None).end_server()
+
+
+def token_of(home: Home) -> str:
+    """The token that a team's callers show; UsageError without one."""
+    token = load_settings(home.root).library.token
+    if len(token) < 16:
+        raise UsageError(f'put a secret of at least 16 characters into {home.root / "config.toml"}: [library] token = "..."; callers need the same.')
+    return token
 
 
 def team_address(text: str) -> Address:
@@ -139,20 +175,29 @@ class _Starter:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._started: subprocess.Popen[bytes] | None = None
+        self._pid = 0
+        self._said = 0
+        """bytes of the log before it was started"""
 
     def __call__(self) -> None:
-        if self._started is not None and self._started.poll() is None:
+        log = log_of(self._home)
+        if self._pid and process_start(self._pid):
             return
-        if self._started is not None and self._started.returncode:
-            raise ExperienceError(f"the library's server ended at once: {_last_line(log_of(self._home))}")
-        self._home.library.mkdir(parents=True, exist_ok=True)
-        with log_of(self._home).open("ab") as log:
-            self._started = subprocess.Popen(
-                [sys.executable, "-P", "-m", "rsi_tui.library", str(self._home.root)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-            )  # fmt: skip
+        if self._pid and log.stat().st_size > self._said:
+            raise ExperienceError(f"the library's server ended at once: {_last_line(log)}")
+        try:
+            self._home.library.mkdir(parents=True, exist_ok=True)
+            log.touch(mode=0o600)
+        except OSError as error:
+            raise ExperienceError(f"the library's folder {self._home.library} can't be used: {error.strerror}.") from error
+        self._said = log.stat().st_size
+        # Through a shell that ends at once, so that the server is nobody's child.
+        started = subprocess.run(
+            ["/bin/sh", "-c", '"$@" </dev/null >>"$0" 2>&1 & echo $!', str(log), sys.executable, "-P", "-m", "rsi_tui.library", str(self._home.root)],
+            stdout=subprocess.PIPE, check=True, start_new_session=True, cwd="/",
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )  # fmt: skip
+        self._pid = int(started.stdout)
 
 
 def log_of(home: Home) -> Path:
@@ -229,6 +274,38 @@ def _diff_entries(rows: CampaignRows) -> Iterator[Entry]:
 
 def _renamed(entry: Entry, text: str, number: int) -> Entry:
     return Entry(**vars(entry) | {"text": text, "id": f"{entry.id}/{number}" if number else entry.id})
+
+
+def key_of(library: ExperienceLibrary, workload: str) -> str:
+    """The key of the workload that a person names, by its name; '' for ''. LibraryError for one that was never tried."""
+    if not workload:
+        return ""
+    known = {row.workload: row.workload_key for row in library.campaigns()}
+    if workload not in known:
+        raise ExperienceError(f"no campaign on a workload named {workload!r} is known; known are {', '.join(sorted(known)) or 'none'}.")
+    return known[workload]
+
+
+def add_document(home: Home, who: str, path: Path, source: str = "", licence: str = "") -> int:
+    """Record a document (Markdown or plain text) in the home's journal; the number of its sections.
+
+    It replaces what was added under the same source. Raises UsageError for a file that is no text.
+    """
+    name = source or path.name
+    try:
+        if path.stat().st_size > MOST_OF_A_DOCUMENT:
+            raise UsageError(f"{path} is larger than {MOST_OF_A_DOCUMENT >> 20} MiB; add its chapters one by one.")
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        turn = "turn it into text first (pdftotext FILE.pdf)" if path.suffix.lower() == ".pdf" else "save it as UTF-8"
+        raise UsageError(f"{path} is no text: {turn}.") from error
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}.") from error
+    sections = tuple(SectionFacts(title=title, text=body) for title, body in sections_of(text))
+    if not sections:
+        raise UsageError(f"{path} is empty.")
+    add_knowledge(home, KnowledgeAdded(who=who, source=name, licence=licence, sections=sections))
+    return len(sections)
 
 
 def add_technique_cards(library: ExperienceLibrary, cards: Iterable[Technique]) -> None:

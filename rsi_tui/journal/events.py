@@ -375,6 +375,27 @@ class NoteTaken(Fact):
     source: str = ""
 
 
+class SectionFacts(Fact):
+    """One section of a document."""
+
+    title: str
+    """its headings from the outermost on; '' before the first"""
+    text: str
+
+
+class KnowledgeAdded(Fact):
+    """Home journal: a document for the library; it replaces what was added under the same source before."""
+
+    type: Literal["knowledge_added"] = "knowledge_added"
+    who: str
+    source: str
+    """what it is cited by: a file's name, a title, an address"""
+    licence: str = ""
+    """'' when nobody said"""
+    sections: tuple[SectionFacts, ...]
+    """none: what was added under this source is taken away"""
+
+
 Body = Annotated[
     CampaignCreated
     | StateChanged
@@ -406,7 +427,8 @@ Body = Annotated[
     | EngineStarted
     | AlphaGranted
     | Dropped
-    | NoteTaken,
+    | NoteTaken
+    | KnowledgeAdded,
     Field(discriminator="type"),
 ]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from rsi_tui.journal.chain import JournalWriter, read_events
-from rsi_tui.journal.events import AlphaGranted, Dropped, Event, NoteTaken
+from rsi_tui.journal.events import AlphaGranted, Dropped, Event, KnowledgeAdded, NoteTaken
 from rsi_tui.locations import Home
 
 _WAIT_S = 10.0
@@ -47,6 +47,12 @@ def _grants(events: Iterable[Event], workload_key: str) -> list[AlphaGranted]:
 
 def note_dropped(home: Home, body: Dropped) -> Event:
     """Record what housekeeping takes away, before it goes."""
+    with JournalWriter.open(home.journal, wait_s=_WAIT_S, anchor=home.anchor) as journal:
+        return journal.append(body)
+
+
+def add_knowledge(home: Home, body: KnowledgeAdded) -> Event:
+    """Record a document for the library."""
     with JournalWriter.open(home.journal, wait_s=_WAIT_S, anchor=home.anchor) as journal:
         return journal.append(body)
 

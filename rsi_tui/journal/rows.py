@@ -7,6 +7,7 @@ what has not happened yet is '' or None. Local ids become unique over homes as C
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 from rsi_tui.contract.fingerprint import terms_hash
 from rsi_tui.contract.model import KnobValue
 from rsi_tui.errors import JournalError
-from rsi_tui.journal.events import Event, NoteTaken
+from rsi_tui.journal.events import Event, KnowledgeAdded, NoteTaken
 from rsi_tui.journal.facts import ORIGINAL, TrialFacts
 from rsi_tui.journal.view import (
     FAILED_OUTCOMES,
@@ -83,7 +84,27 @@ def batch_of(events: Sequence[Event]) -> CampaignRows:
 
 
 def home_entries(events: Sequence[Event]) -> tuple[Row, ...]:
-    """Notes and knowledge of the home's journal; what has a source is knowledge."""
+    """Notes and knowledge of the home's journal; what has a source is knowledge. Of a source the newest document counts."""
+    documents = {event.body.source: event for event in events if isinstance(event.body, KnowledgeAdded)}
+    return (*_home_notes(events), *(row for event in documents.values() for row in _sections(event)))
+
+
+def _sections(event: Event) -> Iterator[Row]:
+    assert isinstance(event.body, KnowledgeAdded)
+    document = event.body
+    for section in document.sections:
+        digest = hashlib.sha256(f"{document.source}\n{section.title}\n{section.text}".encode()).hexdigest()[:16]
+        yield {
+            "id": f"home/knowledge/{digest}",
+            "kind": "knowledge",
+            "text": f"{section.title}\n{section.text}" if section.title else section.text,
+            "campaign": "home",
+            "at": event.at,
+            "source": f"{document.source} ({document.licence})" if document.licence else document.source,
+        }
+
+
+def _home_notes(events: Sequence[Event]) -> tuple[Row, ...]:
     return tuple(
         {
             "id": f"home/note/{event.hash[:16]}",
