@@ -124,7 +124,7 @@ def _answer_calls(
     server = uvicorn.Server(config)
     ended = threading.Event()
     calls.stop = lambda: setattr(server, "should_exit", True)
-    threading.Thread(target=_end_when_idle, args=(server, calls, idle_s, ended), daemon=True).start()
+    threading.Thread(target=_end_when_idle, args=(server, calls, address, idle_s, ended), daemon=True).start()
     threading.Thread(target=_load, args=(encoder, turn), daemon=True).start()
     try:
         server.run(sockets=[listener])
@@ -133,9 +133,11 @@ def _answer_calls(
         address.forget(listener)
 
 
-def _end_when_idle(server: Any, calls: _Calls, idle_s: float, ended: threading.Event) -> None:
+def _end_when_idle(server: Any, calls: _Calls, address: Address, idle_s: float, ended: threading.Event) -> None:
+    """End the server when nobody asked for so long, or when nobody can any more since its socket's file is gone."""
     while not ended.wait(min(1.0, idle_s / 4)):
-        if not calls.running and time.monotonic() - calls.last > idle_s:
+        idle = not calls.running and time.monotonic() - calls.last > idle_s
+        if idle or (address.path is not None and not address.path.exists()):
             server.should_exit = True
 
 

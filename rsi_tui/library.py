@@ -56,6 +56,8 @@ __all__ = [
 ]  # fmt: skip
 
 
+SERVER = "rsi_tui.library"
+"""module that is run to serve a home"""
 MOST_OF_A_DOCUMENT = 8 * 2**20
 """bytes"""
 
@@ -193,7 +195,7 @@ class _Starter:
         self._said = log.stat().st_size
         # Through a shell that ends at once, so that the server is nobody's child.
         started = subprocess.run(
-            ["/bin/sh", "-c", '"$@" </dev/null >>"$0" 2>&1 & echo $!', str(log), sys.executable, "-P", "-m", "rsi_tui.library", str(self._home.root)],
+            ["/bin/sh", "-c", '"$@" </dev/null >>"$0" 2>&1 & echo $!', str(log), sys.executable, "-P", "-m", SERVER, str(self._home.root)],
             stdout=subprocess.PIPE, check=True, start_new_session=True, cwd="/",
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )  # fmt: skip
@@ -380,7 +382,7 @@ def recall(
     return Memories(query, past, hits(library, query, conditions, hit_limit, kinds))
 
 
-def _main() -> int:
+def main() -> int:
     """A home's server, as `open_library` starts it."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     try:
@@ -392,4 +394,4 @@ def _main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_main())
+    sys.exit(main())

@@ -7,7 +7,7 @@ line is noted elsewhere), resumed, and killed again a few events later, to the c
 beside that of a campaign that nobody killed. 300 kills over whole campaigns. The machine is simulated: engine, journal,
 mirror and evaluator are the real ones, runs take no time, and what is drawn for a block depends on the block alone.
 library: engines killed while they open, ask or write the experience library, whose files then are damaged or deleted
-(scripts/bench/kills_library.py); 50 times.
+(scripts/bench/kills_library.py); 50 times, and 50 kills of the library's server while engines use it.
 disk: the home lies on a small file system that is full when an event is written; 20 times.
 live: the engine of `rsi run` on a small real program, killed ten times within its runs and between them. Takes ten minutes.
 --quick: 40 kills, 4 in the library, 4 full disks, no live ones.
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -38,10 +39,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from rsi_tui.audit.verify import verify_campaign
 from rsi_tui.journal.chain import JournalWriter
 from rsi_tui.journal.view import campaign_ids, load_campaign
+from rsi_tui.library import end_server
 from rsi_tui.locations import Home
 from scripts.bench.common import Figure, show
 from scripts.bench.kills_common import KILLED, engine, grants, lines_of, repeated, told
-from scripts.bench.kills_library import in_the_library
+from scripts.bench.kills_library import at_the_server, in_the_library
 from tests.support.campaigns import tiny_repository
 from tests.support.simulated import simulated_repository
 
@@ -246,6 +248,7 @@ def live(folder: Path, count: int, seed: int, notes: list[str]) -> Iterator[Figu
     if not campaign_ids(home):
         yield Figure("it came to its end", "no", "", "finished", False)
         return
+    end_server(home)
     view, wrong, found = load_campaign(home, campaign_ids(home)[0]), repeated(home), verify_campaign(home, campaign_ids(home)[0])
     notes += wrong
     left = [path for path in (home.root / "evaluator" / view.id).iterdir() if path.name != "vault.jsonl"]
@@ -259,8 +262,9 @@ def live(folder: Path, count: int, seed: int, notes: list[str]) -> Iterator[Figu
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Processes whose command line names a folder."""
-    return subprocess.run(["pgrep", "-f", str(folder)], capture_output=True, text=True, check=False).stdout.split()
+    """Processes whose command line names a folder, the library's server apart, which outlives engines."""
+    found = subprocess.run(["pgrep", "-af", str(folder)], capture_output=True, text=True, check=False).stdout.splitlines()
+    return [line for line in found if " rsi_tui.library " not in line]
 
 
 def gone_after(folder: Path) -> float:
@@ -279,10 +283,13 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=0, help="kills at events, instead of 300")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    notes = ["--quick: 40 kills of 300, 4 in the library of 50, 4 full disks of 20, none of a real campaign"] if args.quick else []
-    parts = {
+    notes = ["--quick: 40 kills of 300, 4 in the library of 50, 6 of its server of 50, 4 full disks of 20, none of a real campaign"] if args.quick else []
+    parts: dict[str, Callable[[Path], Iterator[Figure]]] = {
         "events": lambda folder: at_events(folder, args.count or (40 if args.quick else 300), args.seed, notes),
-        "library": lambda folder: in_the_library(folder, args.count or (4 if args.quick else 50), args.seed, notes),
+        "library": lambda folder: itertools.chain(
+            in_the_library(folder / "engine", args.count or (4 if args.quick else 50), args.seed, notes),
+            at_the_server(folder / "server", args.count or (6 if args.quick else 50), args.seed, notes),
+        ),
         "disk": lambda folder: on_a_full_disk(folder, 4 if args.quick else 20, args.seed, notes),
         "live": lambda folder: live(folder, 10, args.seed, notes),
     }

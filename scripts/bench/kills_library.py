@@ -1,14 +1,18 @@
-"""Kills of an engine that has the experience library open, and damage to the library's files between two engines.
+"""Kills of whoever has the experience library open, and damage to its files between two engines.
 
-There is no server of the library yet: the engine opens its files itself, so killing the engine is killing whoever owns
-them. A campaign must come to the same end whatever becomes of the library, and the library must hold in the end what one
-that is made from the journals anew holds. Tables and vectors are the real ones; a stand-in makes vectors of texts, since
-the encoder takes seconds to load in each process.
+First the engine opens the files itself, so that killing it is killing their owner. Then the library's server has them and
+is killed, while it stores, answers or does nothing; in every third campaign the engine as well. A campaign must come to the
+same end whatever becomes of the library, and the library must hold in the end what one that is made from the journals anew
+holds. Tables and vectors are the real ones; a stand-in makes vectors of texts, since the encoder takes seconds to load in
+each process.
+
+    python -m scripts.bench.kills_library HOME      the server of such a home
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -118,6 +122,8 @@ def killing(number: int, mode: str, after_s: float, met: Path) -> AbstractContex
 
 def in_the_library(folder: Path, count: int, seed: int, notes: list[str]) -> Iterator[Figure]:
     """The figures of so many kills, each in a campaign of its own; every third one is killed once more as it goes on."""
+    os.environ["RSI_LIBRARY"] = "direct"
+    folder.mkdir(exist_ok=True)
     place, names, began = simulated_repository(folder / "program"), folder / "names", time.monotonic()
     whole = Home(folder / "whole")
     if engine(whole, place, False, counting(names), library=True) != 0:
@@ -149,6 +155,82 @@ def in_the_library(folder: Path, count: int, seed: int, notes: list[str]) -> Ite
     yield Figure("... libraries that hold what the journals say", equal, f"of {count}", "all", equal == count)
     yield Figure("... kinds of damage between two engines", len(DAMAGES) - 1, "", "", None)
     yield Figure("... time", time.monotonic() - began, "s", "", None)
+
+
+def serving_killed(rng: random.Random, kills: Path, most: int) -> AbstractContextManager[object]:
+    """Within it the server of the process's library is killed up to `most` times, some milliseconds into a call or just before one."""
+    from experience.client import RemoteLibrary
+
+    real, done = RemoteLibrary._ask, [0]
+
+    def die(library: Any) -> None:
+        try:
+            pid = int((library._address.path.parent / "server.lock").read_text())
+            os.kill(pid, signal.SIGKILL)
+        except (OSError, ValueError):
+            return  # it is on its way already
+        with kills.open("a") as file:
+            file.write("x")
+
+    def hooked(self: Any, method: str, body: bytes) -> Any:
+        if done[0] < most and rng.random() < 0.6:
+            done[0] += 1
+            if rng.random() < 0.3:
+                die(self)
+            else:
+                threading.Timer(rng.uniform(0, 0.03), die, args=(self,)).start()
+        return real(self, method, body)
+
+    stack = contextlib.ExitStack()
+    stack.enter_context(patch("rsi_tui.library.SERVER", "scripts.bench.kills_library"))
+    stack.enter_context(patch.object(RemoteLibrary, "_ask", hooked))
+    return stack
+
+
+def at_the_server(folder: Path, count: int, seed: int, notes: list[str]) -> Iterator[Figure]:
+    """The figures of so many kills of the library's server, a few in each campaign."""
+    folder.mkdir(exist_ok=True)
+    place, kills, began = simulated_repository(folder / "program"), folder / "kills", time.monotonic()
+    os.environ["RSI_LIBRARY"] = "direct"
+    whole = Home(folder / "whole")
+    if engine(whole, place, False, calling(lambda _, call: call()), library=True) != 0:
+        raise SystemExit("the campaign that nobody kills does not end well.")
+    wanted = told(load_campaign(whole, campaign_ids(whole)[0]))
+    kills.touch()
+    campaigns = same = equal = twice = 0
+    slowest = 0.0
+    while len(kills.read_text()) < count and campaigns < 2 * count:
+        rng, home = random.Random(seed * 313 + campaigns), Home(folder / f"served{campaigns}")
+        os.environ["RSI_LIBRARY"] = "server"
+        started = time.monotonic()
+        code = engine(home, place, False, serving_killed(rng, kills, 6), library=True)
+        slowest = max(slowest, time.monotonic() - started)
+        if campaigns % 3 == 0:
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int((home.library / "server.lock").read_text()), signal.SIGKILL)
+        _end(home)
+        os.environ["RSI_LIBRARY"] = "direct"
+        found, held, wrong = told(load_campaign(home, campaign_ids(home)[0])), as_from_journals(home), repeated(home)
+        campaigns, same, equal, twice = campaigns + 1, same + (found == wanted and code == 0), equal + (held == ""), twice + len(wrong)
+        if found != wanted or held or code:
+            notes.append(f"server killed in campaign {campaigns - 1}: it ended with {code}; {held}")
+        shutil.rmtree(home.root, ignore_errors=True)
+    done = len(kills.read_text())
+    yield Figure("servers of the library killed", done, f"over {campaigns} campaigns", f"at least {count}", done >= count)
+    yield Figure("... campaigns that came to the same end", same, f"of {campaigns}", "all", same == campaigns)
+    yield Figure("... runs lost or repeated", twice, "", "0", twice == 0)
+    yield Figure("... libraries that hold what the journals say", equal, f"of {campaigns}", "all", equal == campaigns)
+    yield Figure("... slowest campaign", slowest, "s", "", None)
+    yield Figure("... time of the kills of servers", time.monotonic() - began, "s", "", None)
+
+
+def _end(home: Home) -> None:
+    """End the server and wait until it let go of the files."""
+    from rsi_tui.library import end_server
+
+    end_server(home)
+    with (home.library / "server.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def as_from_journals(home: Home) -> str:
@@ -187,3 +269,10 @@ def _overwrite(path: Path) -> None:
     if path.exists():
         with path.open("r+b") as file:
             file.write(os.urandom(20_000))
+
+
+if __name__ == "__main__":
+    with patch("experience.server.MiniLM", Hashes):
+        from rsi_tui.library import main
+
+        sys.exit(main())
