@@ -60,6 +60,7 @@ def run(
     preset: Annotated[str, typer.Option(help="quick, full, or another preset of the workload.")] = "",
     mind: Annotated[str | None, typer.Option(help="Who thinks for the roles: builtin.")] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Try again what failed before under the same conditions.")] = False,
+    approval: Annotated[bool, typer.Option("--approval", help="What is proven waits for `rsi approve` before anything rests on it.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the newest interrupted campaign.")] = False,
     snapshot: Annotated[bool, typer.Option("--snapshot", help="Take uncommitted changes along.")] = False,
     committed: Annotated[bool, typer.Option("--committed", help="Leave uncommitted changes out.")] = False,
@@ -83,6 +84,7 @@ def run(
         candidates=candidates,
         hours=hours,
         retry=retry,
+        approval=approval,
         resume=resume,
         snapshot=snapshot,
         committed=committed,
@@ -420,6 +422,19 @@ def stop(campaign: Id = None) -> None:
 def note(text: Annotated[str, typer.Argument(help="What to remember.")], campaign: Id = None) -> None:
     """Write a note into a campaign's record. Example: rsi note "the machine was busy until noon\""""
     _command(campaign, "note", text)
+
+
+@app.command()
+def approve(
+    candidate: Annotated[str, typer.Argument(help="What waits for approval: c3 of the newest campaign, or CAMPAIGN/c3.")],
+) -> None:
+    """Let what was proven count (of a campaign that runs with --approval). Example: rsi approve c3"""
+    from rsi_tui.audit.reading import resolve
+    from rsi_tui.loop.approving import approve as say_yes
+
+    home = find_home()
+    view, local = resolve(home, candidate)
+    print(say_yes(home, view.id, local or candidate, getpass.getuser()))
 
 
 @app.command()

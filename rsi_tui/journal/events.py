@@ -66,6 +66,8 @@ class CampaignCreated(Fact):
     'baseline': the program as it is, measured; 'replay': an adopted change, measured again"""
     replays: str = ""
     """of a replay: 'CAMPAIGN/CANDIDATE' that is measured again; '' else"""
+    approval: bool = False
+    """what is proven waits for a person's word"""
     retry: bool = False
     """what failed before under the same conditions is tried again"""
     options: tuple[str, ...] = ()
@@ -82,6 +84,8 @@ class StateChanged(Fact):
     type: Literal["state_changed"] = "state_changed"
     state: State
     reason: str = ""
+    waits: str = ""
+    """candidate that is proven and waits for a person's approval; '' when none does any more"""
 
 
 class Profiled(Fact):

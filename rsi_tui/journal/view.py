@@ -153,6 +153,8 @@ class CampaignView:
     last_hash: str = chain.ZERO
     state: ev.State = "contracted"
     """never 'paused'; see `paused`"""
+    waiting: str = ""
+    """candidate that waits for a person's approval; '' when none does"""
     state_reason: str = ""
     paused: bool = False
     noise: NoiseFacts | None = None
@@ -253,6 +255,8 @@ class CampaignView:
         """The state for a person: 'searching (paused)', 'stopped (out of hours)'."""
         if self.paused and not self.over:
             return f"{self.state} (paused)"
+        if self.waiting and not self.over:
+            return f"{self.state} ({self.waiting} waits for approval)"
         return f"stopped ({self.state_reason})" if self.state == "stopped" and self.state_reason else self.state
 
     @property
@@ -414,6 +418,7 @@ class CampaignView:
 
     def _on_state_changed(self, body: ev.StateChanged, at: str) -> None:
         self.paused = body.state == "paused"
+        self.waiting = body.waits
         if body.state != "paused":
             self.state, self.state_reason = body.state, body.reason
         if self.over:

@@ -67,6 +67,8 @@ class Context:
     """who asked for an end, in words; '' while nobody did"""
     alarm: str = ""
     """why nothing of this campaign may be trusted, one sentence; '' while that is not so"""
+    approvals: list[PersonActed] = field(default_factory=list)
+    """people's words on what was proven (`approving.await_approval`)"""
     vetoes: list[PersonActed] = field(default_factory=list)
     """what people took back, still to be carried out at the next safe point (`revoking.heed_vetoes`)"""
     _sources: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -142,7 +144,7 @@ class Context:
         A resumed campaign ends only once it has come to the end of its record: before that it does not know
         what is adopted, and could not take back what a person vetoed.
         """
-        if self._take():
+        if self.take():
             self._wait()
         if self.stop_asked and self.steps.live:
             raise Stopped(self.stop_asked)
@@ -156,17 +158,18 @@ class Context:
         """Until nobody holds the campaign any more; others may have the machine, and the hours stand still."""
         began = time.monotonic()
         with self.evaluator.machine_lent():
-            while not self.cancel.wait(0.5) and self._take():
+            while not self.cancel.wait(0.5) and self.take():
                 pass
         if self.deadline is not None:
             self.deadline += time.monotonic() - began
 
-    def _take(self) -> bool:
+    def take(self) -> bool:
         """Record all that waits, then act on it; whether the campaign is paused afterwards."""
         return self._act(take_commands(self.paths, self._record))
 
     def _act(self, actions: Sequence[PersonActed]) -> bool:
         self.vetoes += [action for action in actions if action.action == "veto"]
+        self.approvals += [action for action in actions if action.action == "approve"]
         for action in actions:
             if action.action == "stop":
                 self.stop_asked = f"stopped by {action.who}"

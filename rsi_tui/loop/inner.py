@@ -10,6 +10,7 @@ from __future__ import annotations
 from rsi_tui.evaluator.screen import BATCH
 from rsi_tui.journal.facts import CandidateFacts, DirectionFacts, VerdictFacts
 from rsi_tui.loop import canaries
+from rsi_tui.loop.approving import await_approval
 from rsi_tui.loop.banking import bank
 from rsi_tui.loop.context import Context
 from rsi_tui.loop.executor import build
@@ -87,6 +88,7 @@ def verify(ctx: Context, candidate: CandidateFacts, predicted_gain: float) -> Ve
     ctx.memory.verified.append(candidate.id)
     ctx.memory.judged(verdict)
     ctx.note_head()
+    await_approval(ctx, verdict)
     return verdict
 
 

@@ -109,6 +109,6 @@ def seconds_spent(events: Sequence[Event]) -> float:
         if last is not None and not paused and not isinstance(event.body, EngineStarted):
             total += max(0.0, (at - last).total_seconds())  # a clock that was set back takes nothing away
         if isinstance(event.body, StateChanged):
-            paused = event.body.state == "paused"
+            paused = event.body.state == "paused" or bool(event.body.waits)
         last = at
     return total

@@ -35,7 +35,7 @@ from rsi_tui.evaluator.trial import TrialRunner
 from rsi_tui.evaluator.validation import HiddenValidation
 from rsi_tui.evaluator.vault import Vault
 from rsi_tui.journal.chain import JournalWriter
-from rsi_tui.journal.events import CampaignCreated, EngineStarted, Event, TrialFinished, TrialStarted
+from rsi_tui.journal.events import CampaignCreated, EngineStarted, Event, PersonActed, TrialFinished, TrialStarted
 from rsi_tui.journal.facts import ORIGINAL, CandidateFacts
 from rsi_tui.journal.home import grant_alpha
 from rsi_tui.journal.home_version import check_home
@@ -70,6 +70,8 @@ class Request:
     hours: float | None = None
     retry: bool = False
     """try again what failed before under the same conditions"""
+    approval: bool = False
+    """what is proven waits for a person's word"""
     resume: bool = False
     snapshot: bool = False
     committed: bool = False
@@ -213,6 +215,7 @@ def _open(parts: Prepared, paths: CampaignPaths, writer: JournalWriter, listen: 
         recall=recall,
         cancel=cancel,
         deadline=time.monotonic() + 3600 * created.hours - seconds_spent(past) if created.hours else None,
+        approvals=[event.body for event in past if isinstance(event.body, PersonActed) and event.body.action == "approve"],
         vetoes=waiting_vetoes(past),
         state=state,
         paused=paused,
@@ -320,6 +323,7 @@ def created_now(
         seed=0,
         max_candidates=1 if alone else request.candidates or contract.proof.max_candidates,
         hours=request.hours,
+        approval=request.approval,
         retry=request.retry,
         options=request.options,
         trust=trust,
