@@ -178,7 +178,9 @@ class ExperienceLibrary(Protocol):
         """Bring a campaign up to its journal as it is now; UnreadableJournalError when that is damaged."""
 
     def rebuild(self) -> list[str]:
-        """Forget what journals give, and all vectors, and make them again from the reader; knowledge stays.
+        """Forget what journals give, and all vectors, and make them again from the reader.
+
+        Knowledge stays, and so do campaigns that were sent and whose journals the reader does not have.
 
         Returns one sentence for each journal that could not be read.
         """

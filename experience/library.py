@@ -222,8 +222,9 @@ class DirectLibrary:
     def rebuild(self) -> list[str]:
         with self._lock:
             notes: list[str] = []
-            self._store.forget_campaigns()
-            for head in self._reader.heads():
+            heads = self._reader.heads()
+            self._store.forget_campaigns(head.campaign for head in heads)
+            for head in heads:
                 try:
                     self._replay_one(self._reader, head)
                 except UnreadableJournalError as error:

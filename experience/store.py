@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -106,12 +106,11 @@ class Store:
             )
             self._insert("entries", entries)
 
-    def forget_campaigns(self) -> None:
-        """Drop everything that journals give; knowledge stays."""
+    def forget_campaigns(self, campaigns: Iterable[str]) -> None:
+        """Drop everything that these campaigns' journals gave."""
         with _Transaction(self._connection):
-            for table in ("campaigns", "directions", "candidates", "trials", "heads"):
-                self._connection.execute(f"DELETE FROM {table}")
-            self._connection.execute("DELETE FROM entries WHERE campaign <> ''")
+            for campaign in campaigns:
+                self._forget(campaign)
 
     def _forget(self, campaign: str) -> None:
         self._connection.execute("DELETE FROM campaigns WHERE id = ?", [campaign])

@@ -552,7 +552,7 @@ def library_add(
         sections = library.add_document(home, getpass.getuser(), path, source, licence)
         print(f"{path}: {sections} section{'s' if sections != 1 else ''} added as {source or path.name}.")
     with library.opened(home, busy=lambda why: print(why, file=sys.stderr)) as found:
-        library.sync(found, library.HOME)
+        library.sync(found, home, library.HOME)
 
 
 @library_app.command("rebuild")

@@ -228,10 +228,16 @@ def serve(home: Home, address: Address | None = None, token: str = "") -> bool:
         )
 
 
-def sync(library: ExperienceLibrary, campaign_id: str) -> None:
-    """Bring the library up to a campaign's journal as it is now; does nothing when it is there already."""
+def sync(library: ExperienceLibrary, home: Home, campaign_id: str) -> None:
+    """Bring the library up to a campaign's journal as it is now; does nothing when it is there already.
+
+    A team's library can't read this home's journals: it is sent what they say.
+    """
     with translated():
-        library.sync(campaign_id)
+        if not load_settings(home.root).library.address:
+            library.sync(campaign_id)
+        elif library.last_seq(campaign_id) != chain.head(home.campaign(campaign_id).journal)[0]:
+            library.ingest(HomeReader(home).batch(campaign_id))
 
 
 def rebuild(library: ExperienceLibrary) -> list[str]:

@@ -211,7 +211,7 @@ def test_sync_follows_a_growing_journal(tmp_path: Path) -> None:
     opened = lib.open_library(home)
     with JournalWriter.open(home.campaign(CAMPAIGN).journal) as journal:
         journal.append(ev.StateChanged(state="stopped", reason="by a person"))
-    lib.sync(opened, CAMPAIGN)
+    lib.sync(opened, home, CAMPAIGN)
     assert opened.campaigns()[0].state == "stopped"
     assert opened.last_seq(CAMPAIGN) == chain.head(home.campaign(CAMPAIGN).journal)[0]
     opened.close()

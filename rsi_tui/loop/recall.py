@@ -77,7 +77,7 @@ class Recall:
         """Bring this campaign's journal into the library."""
         library = self.library
         with host_lease("indexing this campaign", on_wait=self._tell):
-            room.sync(library, self._created.campaign)
+            room.sync(library, self._home, self._created.campaign)
 
     def close(self) -> None:
         """Let go of the library's files."""
