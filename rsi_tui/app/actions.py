@@ -25,10 +25,12 @@ class Action:
 
 LIVE: tuple[Action, ...] = (
     Action("app.detail", "enter", "enter", "Detail", "everything about the line under the cursor"),
-    Action("app.detach", "q", "q", "Detach", "leave; the engine runs on"),
+    Action("app.detach", "q", "q", "Leave", "leave; the engine runs on"),
     Action("app.help", "question_mark", "?", "Help", "this list"),
-    Action("app.report", "r", "r", "Report", "preview of the audit report"),
-    Action("app.choose", "c", "c", "Campaigns", "choose another campaign"),
+    Action("app.notebook", "2", "2", "Notebook", "all hypotheses and what became of them, over all campaigns"),
+    Action("app.failures", "3", "3", "Failed", "what failed or was refused, by cause"),
+    Action("app.report", "r,7", "r, 7", "Report", "preview of the audit report"),
+    Action("app.choose", "c", "c", "Choose", "choose another campaign"),
     Action("app.pause", "p", "p", "Pause", "pause after the run at hand, or resume"),
     Action("app.stop", "s", "s", "Stop", "end the campaign after the run at hand; asks first"),
     Action("move('down')", "j", "j, down", "", "one line down"),
@@ -40,6 +42,25 @@ LIVE: tuple[Action, ...] = (
 )
 """the first screen; tab goes from panel to panel"""
 
+BROWSE: tuple[Action, ...] = (
+    Action("app.browse_detail", "enter", "enter", "Detail", "everything about the line under the cursor"),
+    Action("app.browse_why", "w", "w", "Why", "from what was retrieved to the verdict"),
+    Action("app.browse_output", "o", "o", "Output", "the whole output of a run that failed"),
+    Action("filter", "slash", "/", "Filter", "narrow the list while you type: words, status:adopted, layer:memory"),
+    Action("scope", "a", "a", "Scope", "all campaigns, or the one that is watched"),
+    Action("back", "escape,q,1", "esc, q, 1", "Back", "out of the filter, then back to the first screen"),
+    Action("app.help", "question_mark", "?", "Help", "this list"),
+    Action("app.notebook", "2", "2", "", "hypotheses"),
+    Action("app.failures", "3", "3", "", "failures"),
+    Action("move('down')", "j,down", "j, down", "", "one line down"),
+    Action("move('up')", "k,up", "k, up", "", "one line up"),
+    Action("move('pagedown')", "pagedown,ctrl+f,space", "pgdn, ctrl+f", "", "a page down"),
+    Action("move('pageup')", "pageup,ctrl+b", "pgup, ctrl+b", "", "a page up"),
+    Action("move('home')", "g,home", "g, home", "", "to the first line"),
+    Action("move('end')", "G,end", "G, end", "", "to the last line"),
+)
+"""lists of hypotheses and failures"""
+
 PAGER: tuple[Action, ...] = (
     Action("back", "escape,q", "esc, q", "Back", "back to the first screen"),
     Action("move('down')", "j", "j, down", "", "scroll down"),
@@ -49,7 +70,7 @@ PAGER: tuple[Action, ...] = (
 )
 """screens that are read and left"""
 
-ACTIONS: dict[str, tuple[Action, ...]] = {"First screen": LIVE, "Details, help, report": PAGER}
+ACTIONS: dict[str, tuple[Action, ...]] = {"First screen": LIVE, "Notebook, failures": BROWSE, "Details, help, report": PAGER}
 """all of them, by place, for the help screen"""
 
 

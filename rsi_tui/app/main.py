@@ -9,13 +9,16 @@ from __future__ import annotations
 import getpass
 import os
 import sys
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.text import Text
 from textual.app import App
 
+from rsi_tui.app import rows
 from rsi_tui.app.actions import help_lines
+from rsi_tui.app.browse import BrowseScreen
 from rsi_tui.app.live import LiveScreen
 from rsi_tui.app.pager import Chooser, Confirm, Pager, ReportPager, page_text
 from rsi_tui.app.signals import leave_on_signals
@@ -69,6 +72,8 @@ class RsiApp(App[None]):
         self._tail: JournalTail | None = None
         self._run_log: LogTail | None = None
         self._polls = 0
+        self._past: list[CampaignView] = []
+        """all campaigns that tried anything, newest first, once a list was asked for"""
         self._live = LiveScreen(settings.log_lines)
 
     async def on_mount(self) -> None:
@@ -113,6 +118,8 @@ class RsiApp(App[None]):
             return
         if changed:
             self._live.show(tail.view, tail.engine)
+            if isinstance(self.screen, BrowseScreen):
+                self._fill(self.screen)
         self._live.show_log(*log.poll())
 
     @property
@@ -138,6 +145,62 @@ class RsiApp(App[None]):
             return
         self.push_screen(Pager(page_text(page)))
 
+    def action_notebook(self) -> None:
+        self._browse("Hypotheses, newest first", rows.notebook, "Nothing was tried yet.")
+
+    def action_failures(self) -> None:
+        self._browse("Failures and refusals, by cause", rows.failures, "Nothing failed and nothing was refused yet.")
+
+    def _browse(self, title: str, make: Callable[[Iterable[CampaignView]], list[rows.Row]], nothing: str) -> None:
+        screen = BrowseScreen(title, make, nothing)
+        self._fill(screen)
+        if isinstance(self.screen, BrowseScreen):
+            self.switch_screen(screen)
+        else:
+            self.push_screen(screen)
+
+    def _fill(self, screen: BrowseScreen) -> None:
+        """Give it all campaigns, the one that is watched as it is now."""
+        watched = self._tail.view if self._tail is not None else CampaignView()
+        try:
+            self._past = self._past or [view for view in list_campaigns(self._home) if view.rounds or view.trials]
+        except RsiError as error:
+            self._live.say(str(error))
+        views = [watched if view.id == watched.id else view for view in self._past]
+        known = any(view.id == watched.id for view in views) or watched.created is None
+        screen.show(views if known else [watched, *views], watched.id if watched.created else "")
+
+    def _browsed(self) -> tuple[CampaignView, str] | None:
+        """The campaign and the id of what is under the cursor of a list; None where there is nothing."""
+        if not isinstance(self.screen, BrowseScreen):
+            return None
+        campaign, id = self.screen.selected
+        watched = self._tail.view if self._tail is not None else None
+        view = watched if watched is not None and watched.created is not None and watched.id == campaign else next((v for v in self._past if v.id == campaign), None)
+        return (view, id) if view is not None and id else None
+
+    def action_browse_detail(self) -> None:
+        if (found := self._browsed()) is not None:
+            self._read(lambda: page_text(pages.page(*found)))
+
+    def action_browse_why(self) -> None:
+        if (found := self._browsed()) is not None:
+            view, id = found
+            facts = view.trials.get(id)
+            self._read(lambda: page_text(pages.why_page(view, facts.candidate if facts is not None else id)))
+
+    def action_browse_output(self) -> None:
+        if (found := self._browsed()) is not None:
+            view, id = found
+            self._read(lambda: Text(reading.log(self._home, f"{view.id}/{id}")))
+
+    def _read(self, make: Callable[[], Text]) -> None:
+        """Open what there is to read, or say in its place why there is nothing."""
+        try:
+            self.push_screen(Pager(make()))
+        except RsiError as error:
+            self.push_screen(Pager(Text(str(error))))
+
     def action_report(self) -> None:
         if self._tail is None or self._tail.view.created is None:
             return
@@ -156,7 +219,7 @@ class RsiApp(App[None]):
             return
         if views:
             current = self._tail.view.id if self._tail else ""
-            self.push_screen(Chooser(list(zip((v.id for v in views), rows(views), strict=True)), current), self._chosen)
+            self.push_screen(Chooser(list(zip((v.id for v in views), lines_of(views), strict=True)), current), self._chosen)
 
     def _chosen(self, campaign: str | None) -> None:
         if campaign is not None and (self._tail is None or campaign != self._tail.view.id):
@@ -205,7 +268,7 @@ class RsiApp(App[None]):
         return f"Campaign {view.id} is {view.state_words}; look at it again with `rsi attach {view.id}`."
 
 
-def rows(views: list[CampaignView]) -> list[str]:
+def lines_of(views: list[CampaignView]) -> list[str]:
     """A line for each campaign, in columns."""
     cells = [(v.id, one_line(v.workload, 24), one_line(v.state_words, 30), reading.short_speedup(v) or "nothing proven") for v in views]
     widths = [max(cell_len(row[column]) for row in cells) for column in range(4)]
