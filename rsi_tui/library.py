@@ -123,7 +123,7 @@ def open_library(home: Home, *, patient: bool = False) -> ExperienceLibrary:
     """
     settings = load_settings(home.root).library
     with translated():
-        if os.environ.get("RSI_LIBRARY") == "direct" or not (settings.server or settings.address):
+        if not is_served(home):
             from experience.library import open_library as open_files
 
             return open_files(home.library, HomeReader(home))
@@ -137,6 +137,12 @@ def open_library(home: Home, *, patient: bool = False) -> ExperienceLibrary:
             library.close()
             raise
         return library
+
+
+def is_served(home: Home) -> bool:
+    """Is the library another process's, so that asking loads nothing heavy into this one?"""
+    settings = load_settings(home.root).library
+    return os.environ.get("RSI_LIBRARY") != "direct" and (settings.server or bool(settings.address))
 
 
 @contextmanager

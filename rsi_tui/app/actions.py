@@ -29,6 +29,8 @@ LIVE: tuple[Action, ...] = (
     Action("app.help", "question_mark", "?", "Help", "this list"),
     Action("app.notebook", "2", "2", "Notebook", "all hypotheses and what became of them, over all campaigns"),
     Action("app.failures", "3", "3", "Failed", "what failed or was refused, by cause"),
+    Action("app.library", "4", "4", "", "search everything that was ever tried, and what is known"),
+    Action("app.workload", "6", "6", "", "program, contract, invariants with their limits, profile"),
     Action("app.report", "r,7", "r, 7", "Report", "preview of the audit report"),
     Action("app.choose", "c", "c", "Choose", "choose another campaign"),
     Action("app.pause", "p", "p", "Pause", "pause after the run at hand, or resume"),
@@ -52,6 +54,7 @@ BROWSE: tuple[Action, ...] = (
     Action("app.help", "question_mark", "?", "Help", "this list"),
     Action("app.notebook", "2", "2", "", "hypotheses"),
     Action("app.failures", "3", "3", "", "failures"),
+    Action("app.library", "4", "4", "", "search everything"),
     Action("move('down')", "j,down", "j, down", "", "one line down"),
     Action("move('up')", "k,up", "k, up", "", "one line up"),
     Action("move('pagedown')", "pagedown,ctrl+f,space", "pgdn, ctrl+f", "", "a page down"),
@@ -70,7 +73,17 @@ PAGER: tuple[Action, ...] = (
 )
 """screens that are read and left"""
 
-ACTIONS: dict[str, tuple[Action, ...]] = {"First screen": LIVE, "Notebook, failures": BROWSE, "Details, help, report": PAGER}
+LIBRARY: tuple[Action, ...] = (
+    Action("ask", "enter", "enter", "Search, open", "search for what was typed; in the list: everything about the line"),
+    Action("alike", "m", "m", "Alike", "more like the line under the cursor"),
+    Action("again", "slash", "/", "Ask", "to the question"),
+    Action("back", "escape", "esc", "Back", "to the question, then back to the first screen"),
+    Action("move('down')", "down", "down", "", "one line down"),
+    Action("move('up')", "up", "up", "", "one line up"),
+)
+"""search over everything that was tried"""
+
+ACTIONS: dict[str, tuple[Action, ...]] = {"First screen": LIVE, "Notebook, failures": BROWSE, "Library": LIBRARY, "Details, help, report": PAGER}
 """all of them, by place, for the help screen"""
 
 

@@ -19,12 +19,14 @@ from textual.app import App
 from rsi_tui.app import rows
 from rsi_tui.app.actions import help_lines
 from rsi_tui.app.browse import BrowseScreen
+from rsi_tui.app.library import LibraryScreen
 from rsi_tui.app.live import LiveScreen
 from rsi_tui.app.pager import Chooser, Confirm, Pager, ReportPager, page_text
 from rsi_tui.app.signals import leave_on_signals
 from rsi_tui.app.watch import JournalTail, LogTail, first_campaign
 from rsi_tui.audit import pages, reading
 from rsi_tui.audit.words import one_line, padded
+from rsi_tui.audit.workload_page import workload_page
 from rsi_tui.config import AppSettings, load_settings
 from rsi_tui.errors import RsiError, UsageError
 from rsi_tui.journal.commands import Action, send_command
@@ -150,6 +152,15 @@ class RsiApp(App[None]):
 
     def action_failures(self) -> None:
         self._browse("Failures and refusals, by cause", rows.failures, "Nothing failed and nothing was refused yet.")
+
+    def action_library(self) -> None:
+        screen = LibraryScreen(self._home)
+        self.switch_screen(screen) if isinstance(self.screen, BrowseScreen) else self.push_screen(screen)
+
+    def action_workload(self) -> None:
+        if self._tail is not None and self._tail.view.created is not None:
+            view = self._tail.view
+            self._read(lambda: page_text(workload_page(view, self.size.width - 2)))
 
     def _browse(self, title: str, make: Callable[[Iterable[CampaignView]], list[rows.Row]], nothing: str) -> None:
         screen = BrowseScreen(title, make, nothing)

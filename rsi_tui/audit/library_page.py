@@ -16,13 +16,23 @@ SHOWN_LINES = 6
 
 
 def search_data(
-    home: Home, text: str, kinds: Sequence[str] = (), *, workload: str = "", layer: str = "", outcome: str = "", limit: int = 10
+    home: Home,
+    text: str,
+    kinds: Sequence[str] = (),
+    *,
+    workload: str = "",
+    layer: str = "",
+    outcome: str = "",
+    limit: int = 10,
+    light: bool = False,
 ) -> dict[str, Any]:
-    """The hits as `rsi search --json` prints them."""
+    """The hits as `rsi search --json` prints them. `light`: UsageError rather than load the library into this process."""
     if not text.strip():
         raise UsageError('say what to look for: rsi search "out of memory in attention"')
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise UsageError(f"there is no kind '{unknown[0]}'; the kinds are {', '.join(KINDS)}.")
+    if light and not room.is_served(home):
+        raise UsageError("the library of this home has no server ([library] server = false); `rsi search` asks it.")
     library = room.open_library(home, patient=False)
     try:
         with room.translated():

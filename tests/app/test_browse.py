@@ -14,6 +14,7 @@ from rsi_tui.journal.blobs import Blobs
 from rsi_tui.journal.chain import JournalWriter
 from rsi_tui.journal.events import TrialFinished
 from rsi_tui.journal.view import CampaignView, load_campaign
+from rsi_tui.library import end_server
 from rsi_tui.locations import Home
 from tests.app.test_app import app_on, gone, seen, text_of
 from tests.support.story import trial, write_home, write_story
@@ -158,3 +159,46 @@ async def test_a_home_where_nothing_was_tried_says_so(tmp_path: Path) -> None:
         await seen(app, pilot, "Nothing was tried yet.")
         await pilot.press("enter", "w", "o", "j", "G", "q")
         assert "Directions and rounds" in await seen(app, pilot, "Directions") or text_of(app)
+
+
+# --- workload and library
+
+
+async def test_the_workload_page_says_what_must_hold_and_where_the_time_goes(home: Home) -> None:
+    app = app_on(home, OLD)
+    async with app.run_test(size=(80, 60)) as pilot:
+        await seen(app, pilot, "dense-single")
+        await pilot.press("6")
+        shown = await seen(app, pilot, "What must hold")
+        for part in ("python train.py", "micro_batch (memory): 1, 2, 4, 8, default 2", "update size: limit 0.021", "backward", "Settings that exist and are off"):
+            assert part in shown, part
+        assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+async def test_the_library_answers_in_the_app_and_loads_nothing_heavy(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RSI_LIBRARY", raising=False)
+    app = app_on(home, OLD)
+    try:
+        async with app.run_test(size=(100, 30)) as pilot:
+            await seen(app, pilot, "dense-single")
+            await pilot.press("4", *"kind:failure memory limit", "enter")
+            for _ in range(10):
+                if "1 found" in text_of(app):
+                    break
+                await pilot.pause(1.0)
+            shown = await seen(app, pilot, "1 found")
+            assert "oom" in shown and "why: words: memory, limit" in shown
+            await pilot.press("enter")
+            await seen(app, pilot, f"{OLD}/failure/t23")
+            await pilot.press("escape", "escape", "escape")
+            await seen(app, pilot, "Directions and rounds")
+    finally:
+        end_server(home)
+
+
+async def test_without_a_server_the_app_says_how_to_ask(home: Home) -> None:
+    app = app_on(home, OLD)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await seen(app, pilot, "dense-single")
+        await pilot.press("4", *"memory", "enter")
+        await seen(app, pilot, "has no server")
