@@ -192,13 +192,13 @@ class Perturbed:
     def encode(self, wanted: Sequence[str]) -> Any:
         made = np.empty((len(wanted), DIMENSIONS), np.float32)
         for at, text in enumerate(wanted):
-            base, _, variant = text.rpartition("\nvariant ")
+            base, variant, _ = text.rpartition("\nvariant ")
             number = self._known.get(base if variant else text)
             if number is None:
                 made[at] = self._real.encode([text])[0]
             else:
                 made[at] = self.vectors[number]
-                if base:
+                if variant:
                     noise = np.random.default_rng(int(hashlib.sha256(text.encode()).hexdigest()[:12], 16)).standard_normal(DIMENSIONS)
                     made[at] += NOISE * (noise / np.linalg.norm(noise)).astype(np.float32)
         return made / np.linalg.norm(made, axis=1, keepdims=True)
