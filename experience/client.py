@@ -16,15 +16,15 @@ from experience import wire
 from experience.address import Address
 from experience.conditions import Conditions
 from experience.errors import ExperienceError
-from experience.interface import Filters, Hit, KnobValues, PastCandidate, Record, Stats
-from experience.records import Batch, CampaignRow, CandidateRow, Entry, EntryKind
+from experience.interface import Calibration, Filters, Hit, KnobValues, PastCandidate, Record, Repeat, Stats
+from experience.records import Batch, CampaignRow, Entry, EntryKind, RetrievalRow
 
 RETRY_S = 15.0
 """how long a call looks for a server that answers"""
 ANSWER_S = 60.0
 LONG_S = 3600.0
 """for what reads all journals or encodes many texts"""
-LONG = ("rebuild", "ingest", "sync", "add_knowledge", "fingerprint", "compact")
+LONG = ("rebuild", "ingest", "sync", "add_knowledge", "fingerprint", "compact", "catch_up", "export")
 _PAUSE_S = 0.05
 _GONE = (OSError, http.client.HTTPException)
 
@@ -94,10 +94,12 @@ class RemoteLibrary:
         conditions: Conditions,
         techniques: Sequence[str],
         knobs: KnobValues,
-    ) -> list[CandidateRow]:
-        found: list[CandidateRow] = self._call(
+        statement: str = "",
+        diff: str = "",
+    ) -> list[Repeat]:
+        found: list[Repeat] = self._call(
             "duplicates", diff_hash=diff_hash, launch_fingerprint=launch_fingerprint, base_stack=list(base_stack),
-            conditions=conditions, techniques=list(techniques), knobs=dict(knobs),
+            conditions=conditions, techniques=list(techniques), knobs=dict(knobs), statement=statement, diff=diff,
         )  # fmt: skip
         return found
 
@@ -107,6 +109,14 @@ class RemoteLibrary:
 
     def lessons(self, conditions: Conditions | None = None, layer: str = "", limit: int = 20) -> list[Hit]:
         found: list[Hit] = self._call("lessons", conditions=conditions, layer=layer, limit=limit)
+        return found
+
+    def calibration(self) -> list[Calibration]:
+        found: list[Calibration] = self._call("calibration")
+        return found
+
+    def retrievals(self, campaign: str = "", limit: int = 100) -> list[RetrievalRow]:
+        found: list[RetrievalRow] = self._call("retrievals", campaign=campaign, limit=limit)
         return found
 
     def record_of(self, id: str) -> Record | None:
@@ -130,6 +140,14 @@ class RemoteLibrary:
 
     def rebuild(self) -> list[str]:
         found: list[str] = self._call("rebuild")
+        return found
+
+    def catch_up(self) -> list[str]:
+        found: list[str] = self._call("catch_up")
+        return found
+
+    def export(self, folder: str) -> int:
+        found: int = self._call("export", folder=folder)
         return found
 
     def compact(self) -> None:

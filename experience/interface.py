@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from experience.conditions import Conditions
 from experience.records import (
@@ -28,6 +28,7 @@ from experience.records import (
     DirectionRow,
     Entry,
     EntryKind,
+    RetrievalRow,
     TrialRow,
 )
 
@@ -69,6 +70,8 @@ class Filters:
     layer: str = ""
     hardware: str = ""
     outcome: str = ""
+    since: str = ""
+    """UTC, ISO 8601, or the beginning of one: only what was written then or later"""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,45 @@ class PastCandidate:
     fit: float
     """0..1, see experience.conditions"""
     same_workload: bool
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Predictions of one technique, or one mind, against what was measured. Effects are log ratios of step time."""
+
+    by: Literal["technique", "mind"]
+    name: str
+    hits: int
+    """what was measured lies within half of the prediction, or 0.01, of it"""
+    overshoots: int
+    """faster, but by less than was predicted"""
+    undershoots: int
+    """faster by more"""
+    misses: int
+    """no faster, where faster was predicted, or the reverse"""
+    failed: int
+    """no effect could be measured"""
+    factor: float
+    """what a prediction is worth multiplied by, 0..2: the ratio of measured to predicted, drawn to 1 as if by two predictions that came true"""
+
+    @property
+    def predictions(self) -> int:
+        return self.hits + self.overshoots + self.undershoots + self.misses + self.failed
+
+
+Sameness = Literal["same change", "same techniques and settings", "similar code", "similar words"]
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A past failure or refutation that a proposal would repeat."""
+
+    row: CandidateRow
+    by: Sameness
+    likeness: float
+    """1 where what was run is the same, else how alike code or words are, 0..1"""
+    why: str
+    """what is the same, and what would have to differ"""
 
 
 @dataclass(frozen=True)
@@ -144,11 +186,14 @@ class ExperienceLibrary(Protocol):
         conditions: Conditions,
         techniques: Sequence[str],
         knobs: KnobValues,
-    ) -> list[CandidateRow]:
-        """Past failures and refutations of the same change under the same conditions, exact ones first.
+        statement: str = "",
+        diff: str = "",
+    ) -> list[Repeat]:
+        """Past failures and refutations of the same change under the same conditions, the surest first.
 
-        Exact: same normalised diff and launch fingerprint. Then: same techniques and knobs. The base
-        stack and all conditions but the profile must be known and equal, and the memory limit too; an
+        By same normalised diff and launch fingerprint; by same techniques and knobs; and where `diff` (against the parent) or
+        `statement` (the hypothesis) is given, among changes with the same knobs, by likeness of the code and of what the hypotheses mean. The
+        base stack and all conditions but the profile must be known and equal, and the memory limit too; an
         out-of-memory failure repeats under any limit up to what it had plus what it asked for.
         Proven changes, members of a bundle, and runs that were not measured are no duplicates.
         """
@@ -158,6 +203,12 @@ class ExperienceLibrary(Protocol):
 
     def lessons(self, conditions: Conditions | None = None, layer: str = "", limit: int = 20) -> list[Hit]:
         """Lessons by fit of conditions, then newest first."""
+
+    def calibration(self) -> list[Calibration]:
+        """How predictions came true: of each mind, and of each technique that was tried alone; most predictions first."""
+
+    def retrievals(self, campaign: str = "", limit: int = 100) -> list[RetrievalRow]:
+        """What was asked, by one campaign or by all, newest first."""
 
     def record_of(self, id: str) -> Record | None:
         """The entry, candidate, trial, direction or campaign of that id."""
@@ -183,6 +234,15 @@ class ExperienceLibrary(Protocol):
         Knowledge stays, and so do campaigns that were sent and whose journals the reader does not have.
 
         Returns one sentence for each journal that could not be read.
+        """
+
+    def catch_up(self) -> list[str]:
+        """Store what the reader has and the tables lack; one sentence for each journal that could not be read."""
+
+    def export(self, folder: str) -> int:
+        """Write all tables as Parquet, and Markdown for people, into an empty or new folder; the number of campaigns.
+
+        The folder is one of the machine that holds the library. ExperienceError when it holds something, or can't be written.
         """
 
     def compact(self) -> None:

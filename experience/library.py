@@ -16,13 +16,16 @@ from pathlib import Path
 from threading import RLock
 from typing import TypeVar
 
-from experience import query
+from experience import duplicates, exchange, query
+from experience.calibration import calibrated
+from experience.chunk import diff_texts
 from experience.conditions import Conditions, fit
-from experience.duplicates import NOT_TRIED, PROVEN, as_proposal, repeats
+from experience.duplicates import NOT_TRIED, PROVEN
 from experience.encoder import Encoder, MiniLM
 from experience.errors import DamagedError, EncoderError, ExperienceError, TablesDamagedError, UnreadableJournalError
 from experience.interface import (
     HOME,
+    Calibration,
     ExperienceLibrary,
     Filters,
     Head,
@@ -31,8 +34,10 @@ from experience.interface import (
     PastCandidate,
     Reader,
     Record,
+    Repeat,
     Stats,
 )
+from experience.likeness import Features, features_of
 from experience.records import (
     Batch,
     CampaignRow,
@@ -40,12 +45,16 @@ from experience.records import (
     DirectionRow,
     Entry,
     EntryKind,
+    RetrievalRow,
     TrialRow,
 )
+from experience.stamps import text_stamp
 from experience.store import Store
-from experience.vectors import Found, VectorTable, condition_of, stamp_of, text_stamp
+from experience.vectors import Found, VectorTable, condition_of
 
-_ENCODED_AT_ONCE = 256
+_WRITTEN_AT_ONCE = 1000
+_COMPARED = 40
+"""hypotheses that a proposal's is compared with"""
 _PAST = 5000
 """past candidates looked at; proven ones and the same workload's come first"""
 T = TypeVar("T")
@@ -138,24 +147,22 @@ class DirectLibrary:
     def _sync_vectors(self, encode: bool, campaign: str | None = None) -> None:
         """Make the vector table equal to the entries: gone rows go, changed and new ones are written.
 
-        Of one campaign ('' is the knowledge of none), or of all when not told or when others wait too.
+        Of one campaign ('' is the knowledge of none), or of all when not told or when others wait too and can be encoded.
         """
-        if campaign is None or self._behind:
-            rows, stamps = self._store.select(Entry), self._vectors.stamps()
-        else:
-            rows, stamps = self._store.select(Entry, "campaign = ?", [campaign]), self._vectors.stamps(campaign)
-        entries = {entry.id: entry for entry in rows}
+        if self._behind and encode and self._ready():
+            campaign = None
         encoder = self._encoder.sha256
-        self._vectors.remove(stamps.keys() - entries.keys())
-        changed = [e for name, e in entries.items() if name not in stamps or stamps[name].entry != stamp_of(e)]
-        known = {e.id for e in changed}
-        waiting = [e for name, e in entries.items() if name not in known and stamps[name].encoder != encoder]
-        encode = encode and bool(changed or waiting) and self._ready()
-        stale = [*changed, *waiting] if encode else changed
-        for at in range(0, len(stale), _ENCODED_AT_ONCE):
-            part = stale[at : at + _ENCODED_AT_ONCE]
-            self._vectors.put(part, self._vectors_for(part, encode), self._encoder.name, encoder)
-        self._behind = not encode and bool(changed or waiting)
+        found = self._store.differences(self._vectors.stamp_rows(campaign), campaign, encoder)
+        self._vectors.remove(found.gone)
+        stale = bool(found.fresh or found.changed or found.waiting)
+        encode = encode and stale and self._ready()
+        had = {*found.changed, *found.waiting}
+        wanted = [*found.changed, *found.fresh, *(found.waiting if encode else ())]
+        for at in range(0, len(wanted), _WRITTEN_AT_ONCE):
+            part = list(self._store.entries_by_id(wanted[at : at + _WRITTEN_AT_ONCE]).values())
+            self._vectors.put(part, self._vectors_for(part, encode), self._encoder.name, encoder, had)
+        waits = stale and not encode
+        self._behind = waits if campaign is None else self._behind or waits
 
     def _vectors_for(self, entries: Sequence[Entry], encode: bool) -> Mapping[str, Sequence[float]]:
         """text stamp -> vector: those stored already, and if asked those still to be encoded."""
@@ -234,10 +241,44 @@ class DirectLibrary:
             self._sync_vectors(encode=True)
             return notes
 
+    def catch_up(self) -> list[str]:
+        with self._lock:
+            before = len(self._notes)
+            self._replay(self._reader)
+            self._with_vectors(lambda: self._sync_vectors(encode=True))
+            return self._notes[before:]
+
+    def export(self, folder: str) -> int:
+        place = Path(folder)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            if any(place.iterdir()):
+                raise ExperienceError(f"{place} holds something already; name a new folder.")
+            with self._lock:
+                self._store.export(place)
+                campaigns = self.campaigns()
+                candidates = self._store.select(CandidateRow, tail="ORDER BY id")
+                lessons = self._store.select(Entry, "kind = 'lesson'", tail="ORDER BY id")
+            (place / "library.md").write_text(exchange.markdown(campaigns, candidates, lessons), encoding="utf-8")
+        except OSError as error:
+            raise ExperienceError(f"the export to {place} can't be written: {error.strerror}.") from error
+        return len(campaigns)
+
     def compact(self) -> None:
         with self._lock:
             self._store.checkpoint()
             self._with_vectors(self._vectors.optimise)
+        self.tend()
+
+    def wants_tending(self) -> bool:
+        """It has become so large that `tend` would make searches faster."""
+        with self._lock:
+            return self._with_vectors(lambda: self._vectors.wants_index)
+
+    def tend(self) -> None:
+        """Make the indices that a large library needs, while others go on searching; for a quiet hour."""
+        if self.wants_tending():
+            self._vectors.make_index()
 
     def close(self) -> None:
         with self._lock:
@@ -312,21 +353,75 @@ class DirectLibrary:
         conditions: Conditions,
         techniques: Sequence[str],
         knobs: KnobValues,
-    ) -> list[CandidateRow]:
-        proposal = as_proposal(diff_hash, launch_fingerprint, base_stack, conditions, techniques, knobs)
+        statement: str = "",
+        diff: str = "",
+    ) -> list[Repeat]:
+        proposal = duplicates.as_proposal(diff_hash, launch_fingerprint, base_stack, conditions, techniques, knobs)
         with self._lock:
-            rows = self._store.select(
-                CandidateRow,
-                "workload_key = ? AND hardware = ? AND software = ?",
-                [conditions.workload_key, conditions.hardware, conditions.software],
+            rows = duplicates.eligible(
+                proposal,
+                self._store.select(
+                    CandidateRow,
+                    "workload_key = ? AND hardware = ? AND software = ?",
+                    [conditions.workload_key, conditions.hardware, conditions.software],
+                ),
             )
-        return repeats(proposal, rows)
+            found = duplicates.by_identity(proposal, rows)
+            others = duplicates.free_changes(proposal, rows)
+            if others and (statement or diff):
+                proposed, features = features_of(diff_texts(diff)), self._features(others)
+                found += duplicates.by_code(proposed, others, features)
+                found += duplicates.by_words(self._cosines(statement, others), proposed, others, features)
+        return duplicates.in_order(found)
+
+    def _features(self, rows: Sequence[CandidateRow]) -> dict[str, Features]:
+        """candidate -> what it changed in its parent's code."""
+        wanted = [*{name for row in rows for name in (row.id, row.parent)}]
+        texts: dict[str, list[str]] = {}
+        for entry in self._store.select(Entry, "kind = 'diff' AND candidate IN (SELECT unnest(?::VARCHAR[]))", [wanted]):
+            texts.setdefault(entry.candidate, []).append(entry.text)
+        whole = {name: features_of(hunks) for name, hunks in texts.items()}
+        return {row.id: whole[row.id] - whole.get(row.parent, Features()) for row in rows if row.id in whole}
+
+    def _cosines(self, statement: str, rows: Sequence[CandidateRow]) -> dict[str, float]:
+        """candidate -> cosine of its statement to this one, of the nearest; {} where meaning can't be had."""
+        vectors = self._encode([statement]) if statement else []
+        if not vectors:
+            return {}
+        if len(rows) > _COMPARED:
+            rows = self._nearest(vectors[0], rows)
+        theirs = self._encode([row.statement for row in rows])
+        return {row.id: sum(a * b for a, b in zip(vectors[0], vector, strict=True)) for row, vector in zip(rows, theirs, strict=False)}
+
+    def _nearest(self, vector: Sequence[float], rows: Sequence[CandidateRow]) -> list[CandidateRow]:
+        """The rows whose hypotheses, as they are stored, come nearest."""
+        import numpy
+
+        known = {row.id: row for row in rows}
+        where = condition_of(["hypothesis"], Filters(workload_key=rows[0].workload_key, hardware=rows[0].hardware))
+        if self._behind:
+            self._with_vectors(lambda: self._sync_vectors(encode=True))
+        asked = numpy.asarray(vector, numpy.float32)
+        found = self._with_vectors(lambda: self._vectors.by_meaning(asked, where, 4 * _COMPARED))
+        entries = self._store.entries_by_id([item.id for item in found])
+        near = (entries[item.id].candidate for item in found if item.id in entries)
+        return [known[name] for name in dict.fromkeys(near) if name in known][:_COMPARED]
 
     # --- looking up ----------------------------------------------------------------------------
 
     def campaigns(self) -> list[CampaignRow]:
         with self._lock:
             return self._store.select(CampaignRow, tail="ORDER BY started_at DESC, id DESC")
+
+    def calibration(self) -> list[Calibration]:
+        with self._lock:
+            rows = self._store.select(CandidateRow, "NOT list_contains(?, verdict)", [sorted(NOT_TRIED)], "ORDER BY id")
+            minds = {row.id: row.mind for row in self._store.select(CampaignRow)}
+        return calibrated(rows, minds)
+
+    def retrievals(self, campaign: str = "", limit: int = 100) -> list[RetrievalRow]:
+        with self._lock:
+            return self._store.select(RetrievalRow, "? = '' OR campaign = ?", [campaign, campaign, limit], 'ORDER BY "at" DESC, id LIMIT ?')
 
     def record_of(self, id: str) -> Record | None:
         with self._lock:

@@ -39,4 +39,14 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE candidates ADD COLUMN terms VARCHAR DEFAULT '';
     DELETE FROM heads;
     """,  # without their heads all journals are read again, which fills the new columns
+    """
+    ALTER TABLE entries ADD COLUMN stamp VARCHAR DEFAULT '';
+    DELETE FROM heads;
+    """,  # entries of no journal get theirs when the tables are opened
+    """
+    CREATE TABLE retrievals (
+        id VARCHAR NOT NULL, campaign VARCHAR NOT NULL, role VARCHAR, query VARCHAR, hits VARCHAR, used VARCHAR,
+        changed VARCHAR, about VARCHAR, paid VARCHAR, "at" VARCHAR);
+    DELETE FROM heads;
+    """,
 )

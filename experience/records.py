@@ -140,6 +140,28 @@ class DirectionRow:
 
 
 @dataclass(frozen=True)
+class RetrievalRow:
+    """One question to the library, and what became of its answer."""
+
+    id: str
+    """CAMPAIGN/rN"""
+    campaign: str
+    role: str
+    query: str
+    hits: tuple[str, ...]
+    """ids of the entries that came back"""
+    used: tuple[str, ...]
+    """ids of those that changed something"""
+    changed: str
+    """what they changed"""
+    about: str
+    """id of the direction or hypothesis that followed, CAMPAIGN/dN; '' when none did"""
+    paid: str
+    """'proven' when a candidate of it was adopted, 'not proven' when none was, 'open' while that can change"""
+    at: str
+
+
+@dataclass(frozen=True)
 class Batch:
     """All rows of one campaign's journal up to an event; what the library stores at once."""
 
@@ -152,3 +174,4 @@ class Batch:
     candidates: tuple[CandidateRow, ...] = ()
     trials: tuple[TrialRow, ...] = ()
     entries: tuple[Entry, ...] = ()
+    retrievals: tuple[RetrievalRow, ...] = ()

@@ -33,6 +33,8 @@ from experience.library import open_library
 IDLE_S = 600.0
 BODY_BYTES = 256 * 2**20
 """most that a call may hold"""
+QUIET_S = 30.0
+"""without a call, after which indices are made where they are wanted"""
 NICE = 10
 """timed programs go first"""
 _LOG = logging.getLogger("rsi.library")
@@ -126,6 +128,7 @@ def _answer_calls(
     calls.stop = lambda: setattr(server, "should_exit", True)
     threading.Thread(target=_end_when_idle, args=(server, calls, address, idle_s, ended), daemon=True).start()
     threading.Thread(target=_load, args=(encoder, turn), daemon=True).start()
+    threading.Thread(target=_tend, args=(library, calls, turn, ended), daemon=True).start()
     try:
         server.run(sockets=[listener])
     finally:
@@ -147,6 +150,19 @@ def _load(encoder: SharedEncoder, turn: Callable[[], AbstractContextManager[obje
             encoder.load()
     except ExperienceError as error:
         _LOG.warning("%s", error)
+
+
+def _tend(library: Any, calls: _Calls, turn: Callable[[], AbstractContextManager[object]], ended: threading.Event) -> None:
+    """Make the indices that a large library needs while nobody asks."""
+    while not ended.wait(QUIET_S):
+        if calls.running or time.monotonic() - calls.last < QUIET_S:
+            continue
+        try:
+            if library.wants_tending():
+                with turn():
+                    library.tend()
+        except ExperienceError as error:
+            _LOG.warning("%s", error)
 
 
 class _Calls:

@@ -10,29 +10,40 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from experience.errors import ExperienceError, LockedError, TablesDamagedError
+from experience.exchange import DICTS, FILES, TUPLES, row_of
 from experience.interface import Head
 from experience.migrations import MIGRATIONS
-from experience.records import Batch, CampaignRow, CandidateRow, DirectionRow, Entry, TrialRow
+from experience.records import Batch, CampaignRow, CandidateRow, DirectionRow, Entry, RetrievalRow, TrialRow
+from experience.redact import redacted
+from experience.stamps import stamp_of
 
-Row = TypeVar("Row", CampaignRow, DirectionRow, CandidateRow, TrialRow, Entry)
+Row = TypeVar("Row", CampaignRow, DirectionRow, CandidateRow, TrialRow, Entry, RetrievalRow)
 
-TABLES: Mapping[str, type[Any]] = {
-    "campaigns": CampaignRow,
-    "directions": DirectionRow,
-    "candidates": CandidateRow,
-    "trials": TrialRow,
-    "entries": Entry,
-}
+TABLES = FILES
 _TABLE_OF = {kind: table for table, kind in TABLES.items()}
-_TUPLES = {"techniques", "base_stack", "bundle_of"}
-_DICTS = {"knobs", "base_knobs", "profile"}
+_TOLD = {"text", "statement", "reason", "detail", "question", "lesson", "closed", "source"}
+"""columns that hold what people and programs wrote: secrets are taken out of them"""
 _HOLDER = re.compile(r"Conflicting lock is held in (?P<program>.*?) \(PID (?P<pid>\d+)\)")
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Ids of entries whose row in the table of vectors is not what it should be."""
+
+    gone: list[str]
+    """have a row and are no entries any more"""
+    fresh: list[str]
+    """have no row"""
+    changed: list[str]
+    """have a row made from another text or other conditions"""
+    waiting: list[str]
+    """have no vector, or another encoder's"""
 
 
 class Store:
@@ -50,7 +61,9 @@ class Store:
         if not path.exists():
             _log_of(path).unlink(missing_ok=True)  # a log without its file belongs to nothing
         try:
-            return cls(path, _connect(path), "")
+            opened = cls(path, _connect(path), "")
+            opened._stamp()
+            return opened
         except TablesDamagedError as damage:
             return cls.open_anew(path, damage)
 
@@ -86,7 +99,16 @@ class Store:
             self._insert("candidates", batch.candidates)
             self._insert("trials", batch.trials)
             self._insert("entries", batch.entries)
+            self._insert("retrievals", batch.retrievals)
             self._set_head(Head(key, batch.last_seq, batch.head))
+
+    def _stamp(self) -> None:
+        """Entries that were stored before there were stamps get theirs."""
+        rows = self.select(Entry, "stamp = ''")
+        if rows:
+            with _Transaction(self._connection):
+                self._connection.execute("DELETE FROM entries WHERE stamp = ''")
+                self._insert("entries", rows)
 
     def replace_entries(self, head: Head, entries: Sequence[Entry]) -> None:
         """All entries of one journal that is no campaign's (the home's)."""
@@ -114,7 +136,7 @@ class Store:
 
     def _forget(self, campaign: str) -> None:
         self._connection.execute("DELETE FROM campaigns WHERE id = ?", [campaign])
-        for table in ("directions", "candidates", "trials", "entries", "heads"):
+        for table in ("directions", "candidates", "trials", "entries", "retrievals", "heads"):
             self._connection.execute(f"DELETE FROM {table} WHERE campaign = ?", [campaign])
 
     def _set_head(self, head: Head) -> None:
@@ -145,15 +167,30 @@ class Store:
         names = [field.name for field in fields(kind)]
         columns = ", ".join(f'"{name}"' for name in names)  # quoted: `at` is a keyword
         sql = f"SELECT {columns} FROM {_TABLE_OF[kind]} WHERE {where} {tail}"
-        return [kind(**_deep(dict(zip(names, row, strict=True)))) for row in self._read(sql, values)]
+        return [row_of(kind, dict(zip(names, row, strict=True))) for row in self._read(sql, values)]
 
     def entries_by_id(self, ids: Sequence[str]) -> dict[str, Entry]:
         """id -> entry, those that exist."""
-        return {entry.id: entry for entry in self.select(Entry, "list_contains(?, id)", [list(ids)])}
+        return {entry.id: entry for entry in self.select(Entry, "id IN (SELECT unnest(?::VARCHAR[]))", [list(ids)])}
 
     def counts(self) -> dict[str, int]:
         """table -> rows."""
         return {table: self._read(f"SELECT count(*) FROM {table}")[0][0] for table in TABLES}
+
+    def differences(self, rows: Any, campaign: str | None, encoder_sha256: str) -> Differences:
+        """What `VectorTable.stamp_rows` gave, compared with the entries: of one campaign, or of all."""
+        scope, values = ("true", []) if campaign is None else ("campaign = ?", [campaign])
+        self._connection.register("stored", rows)
+        try:
+            here = f"(SELECT id, stamp FROM entries WHERE {scope}) here"
+            gone = self._read(f"SELECT id FROM stored ANTI JOIN {here} USING (id) ORDER BY id", values)
+            fresh = self._read(f"SELECT id FROM {here} ANTI JOIN stored USING (id) ORDER BY id", values)
+            both = f"FROM {here} JOIN stored USING (id)"
+            changed = self._read(f"SELECT id {both} WHERE stamp <> entry_stamp ORDER BY id", values)
+            waiting = self._read(f"SELECT id {both} WHERE stamp = entry_stamp AND encoder_sha256 <> ? ORDER BY id", [*values, encoder_sha256])
+        finally:
+            self._connection.unregister("stored")
+        return Differences(*([row[0] for row in found] for found in (gone, fresh, changed, waiting)))
 
     def entry_counts(self) -> dict[str, int]:
         """kind -> entries."""
@@ -164,6 +201,17 @@ class Store:
         """Every row of every table in a fixed order: equal contents mean equal libraries."""
         tables = [*TABLES, "heads"]
         return {table: self._read(f"SELECT * FROM {table} ORDER BY ALL") for table in tables}
+
+    def export(self, folder: Path) -> None:
+        """Every table as a Parquet file in a folder; ExperienceError when that can't be written."""
+        import duckdb
+
+        for table in [*TABLES, "heads"]:
+            path = str(folder / f"{table}.parquet").replace("'", "''")
+            try:
+                self._connection.execute(f"COPY (SELECT * FROM {table} ORDER BY ALL) TO '{path}' (FORMAT parquet, COMPRESSION zstd)")
+            except duckdb.Error as error:
+                raise ExperienceError(f"the export to {folder} can't be written: {str(error).splitlines()[0]}") from error
 
     def _read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         import duckdb
@@ -245,14 +293,7 @@ def _migrate(connection: Any) -> None:
 
 
 def _flat(row: Any) -> dict[str, object]:
-    values = asdict(row)
-    return {k: json.dumps(v, sort_keys=True) if k in _TUPLES | _DICTS else v for k, v in values.items()}
-
-
-def _deep(values: dict[str, Any]) -> dict[str, Any]:
-    out = dict(values)
-    for name in _TUPLES & out.keys():
-        out[name] = tuple(json.loads(out[name]))
-    for name in _DICTS & out.keys():
-        out[name] = json.loads(out[name])
-    return out
+    values: dict[str, Any] = {name: redacted(value) if name in _TOLD else value for name, value in asdict(row).items()}
+    if isinstance(row, Entry):
+        return values | {"stamp": stamp_of(row_of(Entry, values))}
+    return {k: json.dumps(v, sort_keys=True) if k in TUPLES | DICTS else v for k, v in values.items()}

@@ -297,13 +297,14 @@ def search(
     workload: Annotated[str, typer.Option(help="Only of campaigns on this workload, by its name.")] = "",
     layer: Annotated[str, typer.Option(help="Only of this layer, like kernel or memory.")] = "",
     outcome: Annotated[str, typer.Option(help="Only with this verdict or outcome, like adopted or oom.")] = "",
+    since: Annotated[str, typer.Option(metavar="DATE", help="Only what was written then or later, like 2026-11.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=200)] = 10,
     as_json: Json = False,
 ) -> None:
     """Has anything like this been tried, and what happened? Example: rsi search "out of memory in attention" --kind failure"""
     from rsi_tui.audit import library_page as pages
 
-    data = pages.search_data(find_home(), text, kind or (), workload=workload, layer=layer, outcome=outcome, limit=limit)
+    data = pages.search_data(find_home(), text, kind or (), workload=workload, layer=layer, outcome=outcome, since=since, limit=limit)
     print(json.dumps(data, indent=2) if as_json else pages.search_page(data))
 
 
@@ -536,6 +537,28 @@ def library_stats(as_json: Json = False) -> None:
     print(json.dumps(data, indent=2) if as_json else pages.stats_page(data))
 
 
+@library_app.command("calibration")
+def library_calibration(as_json: Json = False) -> None:
+    """How predictions came true, by mind and by technique. Example: rsi library calibration"""
+    from rsi_tui.audit import library_page as pages
+
+    data = pages.calibration_data(find_home())
+    print(json.dumps(data, indent=2) if as_json else pages.calibration_page(data))
+
+
+@library_app.command("retrievals")
+def library_retrievals(
+    campaign: Annotated[str, typer.Argument(help="Only what this campaign asked.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=10_000)] = 50,
+    as_json: Json = False,
+) -> None:
+    """What the library was asked, what was used of it, and whether that paid off. Example: rsi library retrievals"""
+    from rsi_tui.audit import library_page as pages
+
+    data = pages.retrievals_data(find_home(), campaign, limit)
+    print(json.dumps(data, indent=2) if as_json else pages.retrievals_page(data))
+
+
 @library_app.command("add")
 def library_add(
     files: Annotated[list[Path], typer.Argument(help="Markdown or text: notes, a paper, a repository's docs.")],
@@ -575,6 +598,30 @@ def library_compact() -> None:
         before = found.stats().disk_bytes
         found.compact()
         print(f"{before / 2**20:.1f} MiB before, {found.stats().disk_bytes / 2**20:.1f} MiB now.")
+
+
+@library_app.command("export")
+def library_export(folder: Annotated[Path, typer.Argument(help="A new or empty folder.")]) -> None:
+    """Write the library as Parquet and Markdown, for others to import. Example: rsi library export ~/experience"""
+    from rsi_tui import library
+
+    with library.opened(find_home(), busy=lambda why: print(why, file=sys.stderr)) as found:
+        campaigns = library.export(found, folder)
+    print(f"{campaigns} campaign{'s' if campaigns != 1 else ''} written to {folder}; library.md there is for reading.")
+
+
+@library_app.command("import")
+def library_import(folder: Annotated[Path, typer.Argument(help="What `rsi library export` wrote.")]) -> None:
+    """Take in the experience of another home, each campaign once. Example: rsi library import ~/experience"""
+    from rsi_tui import library
+
+    home = find_home()
+    campaigns = library.import_folder(home, folder)
+    with library.opened(home, busy=lambda why: print(why, file=sys.stderr)) as found:
+        before = len(found.campaigns())
+        notes = found.catch_up()
+        added = len(found.campaigns()) - before
+    print("\n".join([*notes, f"{campaigns} campaign{'s' if campaigns != 1 else ''} in {folder}, {added} of them new here."]))
 
 
 @library_app.command("serve")

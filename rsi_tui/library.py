@@ -8,17 +8,19 @@ between trials, never during one; the server loads its encoder when the host's l
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experience import chunk
+from experience import chunk, exchange
 from experience.address import Address, address_of
 from experience.client import RemoteLibrary
 from experience.conditions import Conditions
@@ -33,6 +35,7 @@ from experience.records import (
     DirectionRow,
     Entry,
     EntryKind,
+    RetrievalRow,
     TrialRow,
 )
 from rsi_tui.config import load_settings
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HOME", "Conditions", "ExperienceLibrary", "Filters", "HomeReader", "Memories", "add_document", "add_technique_cards", "batch_from",
-    "hits", "ingest_events", "open_library", "past_effects", "rebuild", "recall", "serve", "sync", "translated",
+    "export", "hits", "import_folder", "ingest_events", "open_library", "past_effects", "rebuild", "recall", "serve", "sync", "translated",
 ]  # fmt: skip
 
 
@@ -88,24 +91,63 @@ class HomeReader:
 
     def heads(self) -> list[Head]:
         """Where each journal ends; a journal whose end can't be read counts as changed."""
-        found = [_head(path.parent.name, path) for path in sorted(self._home.campaigns.glob("*/journal.jsonl"))]
+        found = {path.parent.name: _head(path.parent.name, path) for path in sorted(self._home.campaigns.glob("*/journal.jsonl"))}
         if self._home.journal.exists():
-            found.append(_head(HOME, self._home.journal))
-        return [head for head in found if head.last_seq >= 0]
+            found[HOME] = _head(HOME, self._home.journal)
+        imported = self._imports()
+        for campaign, folder in imported.items():
+            if campaign != HOME:
+                found.setdefault(campaign, folder[1])
+        if HOME in imported:
+            own = found.get(HOME, Head(HOME, 0, ""))
+            names = ",".join(place.name for place in self._folders())
+            found[HOME] = Head(HOME, own.last_seq, f"{own.head}+{names}" if own.head or own.last_seq == 0 else "")
+        return [head for head in found.values() if head.last_seq >= 0]
 
     def batch(self, campaign: str) -> Batch:
-        """All rows of a campaign; UnreadableJournalError when its journal is damaged."""
+        """All rows of a campaign; UnreadableJournalError when its journal, or the import it is from, is damaged."""
+        if not self._home.campaign(campaign).journal.exists() and (imported := self._imports().get(campaign)):
+            return exchange.batch_of(imported[0], campaign)
         try:
             return batch_from(batch_of(chain.read_events(self._home.campaign(campaign).journal)))
         except JournalError as error:
             raise UnreadableJournalError(f"{campaign} is missing from the library: {error}") from error
 
     def knowledge(self) -> list[Entry]:
-        """Notes and knowledge of the home's journal."""
+        """Notes and knowledge of the home's journal, and of what was imported."""
         try:
-            return list(_pieces(Entry(**row) for row in home_entries(chain.read_events(self._home.journal))))
+            events = chain.read_events(self._home.journal) if self._home.journal.exists() else []
+            own = list(_pieces(Entry(**row) for row in home_entries(events)))
         except JournalError as error:
             raise UnreadableJournalError(f"the home's notes are missing from the library: {error}") from error
+        theirs = (entry for folder in self._folders() for entry in _given(folder))
+        known = {entry.id: entry for entry in (*theirs, *own)}
+        return list(known.values())
+
+    def _folders(self) -> list[Path]:
+        return sorted(path for path in self._home.imports.glob("*") if path.is_dir() and not path.name.endswith(".new"))
+
+    def _imports(self) -> dict[str, tuple[Path, Head]]:
+        """campaign -> the import that has most of it, and where that ends; one that can't be read has nothing."""
+        found: dict[str, tuple[Path, Head]] = {}
+        for folder in self._folders():
+            try:
+                heads = exchange.heads_of(folder)
+            except ExperienceError:
+                continue
+            for head in heads:
+                if head.campaign not in found or head.last_seq > found[head.campaign][1].last_seq:
+                    found[head.campaign] = (folder, head)
+            found.setdefault(HOME, (folder, Head(HOME, 0, "")))
+        return found
+
+
+def _given(folder: Path) -> list[Entry]:
+    """Knowledge of an import, as the home's own; [] when it can't be read."""
+    try:
+        return [replace(entry, campaign=HOME) for entry in exchange.knowledge_of(folder) if not entry.id.startswith("knowledge/technique/")]
+    except ExperienceError:
+        return []
 
 
 def _head(campaign: str, path: Any) -> Head:
@@ -269,6 +311,7 @@ def batch_from(rows: CampaignRows) -> Batch:
         candidates=tuple(CandidateRow(**row) for row in rows.candidates),
         trials=tuple(TrialRow(**row) for row in rows.trials),
         entries=(*_pieces(texts), *_diff_entries(rows)),
+        retrievals=tuple(RetrievalRow(**row) for row in rows.retrievals),
     )
 
 
@@ -288,6 +331,33 @@ def _diff_entries(rows: CampaignRows) -> Iterator[Entry]:
 
 def _renamed(entry: Entry, text: str, number: int) -> Entry:
     return Entry(**vars(entry) | {"text": text, "id": f"{entry.id}/{number}" if number else entry.id})
+
+
+def export(library: ExperienceLibrary, folder: Path) -> int:
+    """Write a library as Parquet and Markdown into a new folder; the number of its campaigns."""
+    with translated():
+        return library.export(str(folder.absolute()))
+
+
+def import_folder(home: Home, folder: Path) -> int:
+    """Keep a copy of an export with this home, whose library reads it from then on; the number of its campaigns.
+
+    What was imported before, and campaigns that this home has itself, are not doubled. LibraryError for what is no export.
+    """
+    with translated():
+        campaigns = exchange.check(folder)
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.parquet")):
+        digest.update(path.read_bytes())
+    kept = home.imports / digest.hexdigest()[:16]
+    if not kept.exists():
+        new = kept.with_suffix(".new")
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        for name in (*exchange.FILES, "heads"):
+            shutil.copyfile(folder / f"{name}.parquet", new / f"{name}.parquet")
+        new.replace(kept)
+    return campaigns
 
 
 def key_of(library: ExperienceLibrary, workload: str) -> str:

@@ -8,6 +8,7 @@
       anchors/ID                    newest line of that journal
       evaluator/ID/                 mode 0700: vault, trees, scratch, hidden data; never in a sandbox
       library/                      experience.duckdb, vectors.lance
+      imports/NAME/                 exports of other libraries, which this one reads (Parquet)
 """
 
 from __future__ import annotations
@@ -110,6 +111,10 @@ class Home:
     @property
     def library(self) -> Path:
         return self.root / "library"
+
+    @property
+    def imports(self) -> Path:
+        return self.root / "imports"
 
     def campaign(self, campaign_id: str) -> CampaignPaths:
         return CampaignPaths(self.campaigns / campaign_id, self.root / "evaluator" / campaign_id)

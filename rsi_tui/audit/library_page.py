@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +24,7 @@ def search_data(
     workload: str = "",
     layer: str = "",
     outcome: str = "",
+    since: str = "",
     limit: int = 10,
     light: bool = False,
 ) -> dict[str, Any]:
@@ -33,10 +35,12 @@ def search_data(
         raise UsageError(f"there is no kind '{unknown[0]}'; the kinds are {', '.join(KINDS)}.")
     if light and not room.is_served(home):
         raise UsageError("the library of this home has no server ([library] server = false); `rsi search` asks it.")
+    if since and not re.fullmatch(r"\d{4}(-\d\d){0,2}", since):
+        raise UsageError(f"--since {since}: give a year, month or day, like 2026, 2026-11 or 2026-11-30.")
     library = room.open_library(home, patient=False)
     try:
         with room.translated():
-            filters = room.Filters(workload_key=room.key_of(library, workload), layer=layer, outcome=outcome)
+            filters = room.Filters(workload_key=room.key_of(library, workload), layer=layer, outcome=outcome, since=since)
             found = library.search(text, kinds=list(kinds) or None, filters=filters, limit=limit)  # type: ignore[arg-type]
     finally:
         library.close()
@@ -98,3 +102,51 @@ def stats_page(data: dict[str, Any]) -> str:
         f"by meaning {data['vectors']} of {total}, encoder {data['encoder']}",
     ]
     return "\n".join(words.one_line(line) for line in [*lines, *(f"note       {note}" for note in data["notes"])])
+
+
+def calibration_data(home: Home) -> list[dict[str, Any]]:
+    """How predictions came true, as `rsi library calibration --json` prints it."""
+    library = room.open_library(home)
+    try:
+        with room.translated():
+            return [{**vars(found), "predictions": found.predictions} for found in library.calibration()]
+    finally:
+        library.close()
+
+
+def calibration_page(data: Sequence[dict[str, Any]]) -> str:
+    """The same for a person."""
+    if not data:
+        return "Nothing was predicted and measured yet."
+    head = f"{'':10} {'':32} {'predicted':>9} {'hit':>4} {'less':>5} {'more':>5} {'miss':>5} {'failed':>6} {'factor':>7}"
+    lines = [
+        f"{row['by']:10} {row['name'][:32]:32} {row['predictions']:9} {row['hits']:4} {row['overshoots']:5} {row['undershoots']:5} "
+        f"{row['misses']:5} {row['failed']:6} {row['factor']:7.2f}"
+        for row in data
+    ]
+    note = "less, more: faster, by less or more than was predicted; factor: what a prediction is worth multiplied by."
+    return "\n".join([head, *lines, "", note])
+
+
+def retrievals_data(home: Home, campaign: str = "", limit: int = 50) -> list[dict[str, Any]]:
+    """What the library was asked, as `rsi library retrievals --json` prints it."""
+    library = room.open_library(home)
+    try:
+        with room.translated():
+            return [dict(vars(row)) for row in library.retrievals(campaign, limit)]
+    finally:
+        library.close()
+
+
+def retrievals_page(data: Sequence[dict[str, Any]]) -> str:
+    """The same for a person."""
+    if not data:
+        return "Nothing was asked yet."
+    width, lines = words.columns(), []
+    for row in data:
+        what = f"for {row['about']}, {row['paid']}" if row["about"] else "nothing followed"
+        lines.append(words.one_line(f"{row['at'][:16]}  {row['id']}  {row['role']}: {len(row['hits'])} found, {len(row['used'])} used, {what}", width))
+        lines.append(words.one_line(f"   asked   {row['query']}", width))
+        lines += [words.one_line(f"   used    {name}", width) for name in row["used"]]
+        lines += [words.one_line(f"   changed {row['changed']}", width)] if row["changed"] else []
+    return "\n".join(lines)

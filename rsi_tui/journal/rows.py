@@ -17,7 +17,7 @@ from typing import Any
 from rsi_tui.contract.fingerprint import terms_hash
 from rsi_tui.contract.model import KnobValue
 from rsi_tui.errors import JournalError
-from rsi_tui.journal.events import Event, KnowledgeAdded, NoteTaken
+from rsi_tui.journal.events import Dropped, Event, KnowledgeAdded, NoteTaken
 from rsi_tui.journal.facts import ORIGINAL, TrialFacts
 from rsi_tui.journal.view import (
     FAILED_OUTCOMES,
@@ -64,6 +64,7 @@ class CampaignRows:
     texts: tuple[Row, ...]
     """entries: hypotheses, failures, lessons, notes"""
     diffs: tuple[DiffText, ...]
+    retrievals: tuple[Row, ...] = ()
 
 
 def host_conditions(host: dict[str, str]) -> tuple[str, str]:
@@ -116,7 +117,16 @@ def _home_notes(events: Sequence[Event]) -> tuple[Row, ...]:
         }
         for event in events
         if isinstance(event.body, NoteTaken)
-    )
+    ) + tuple(_dropped(event) for event in events if isinstance(event.body, Dropped))
+
+
+def _dropped(event: Event) -> Row:
+    """What housekeeping took away, so that nobody looks for it."""
+    assert isinstance(event.body, Dropped)
+    files = event.body.files
+    whys = dict.fromkeys(file.why for file in files)
+    text = "\n".join([f"removed by {event.body.who}: {len(files)} files, {sum(f.bytes for f in files)} bytes", *whys, *(f.path for f in files[:20])])
+    return {"id": f"home/dropped/{event.hash[:16]}", "kind": "note", "text": text, "campaign": "home", "at": event.at, "source": ""}
 
 
 class _Projection:
@@ -144,6 +154,7 @@ class _Projection:
             trials=tuple(self.trial(t) for t in self.view.trials.values() if t.candidate not in self.view.apart),
             texts=(*self.hypotheses(rows), *self.failures(rows), *self.lessons(), *self.notes()),
             diffs=tuple(self.diffs(rows)),
+            retrievals=tuple(self.retrievals()),
         )
 
     def campaign(self) -> Row:
@@ -343,6 +354,30 @@ class _Projection:
             "at": facts.started_at,
         }
 
+    def retrievals(self) -> Iterator[Row]:
+        for number, known in enumerate(self.view.retrievals, 1):
+            asked = known.event
+            yield {
+                "id": f"{self.id}/r{number}",
+                "campaign": self.id,
+                "role": asked.role,
+                "query": asked.query,
+                "hits": tuple(hit.record for hit in asked.hits),
+                "used": tuple(hit.record for hit in asked.hits if hit.used_for),
+                "changed": asked.changed,
+                "about": f"{self.id}/{known.before}" if known.before else "",
+                "paid": self.paid(known.before),
+                "at": known.at,
+            }
+
+    def paid(self, about: str) -> str:
+        """Whether a direction or hypothesis led to something proven, by itself or in a bundle."""
+        mine = [known for known in self.view.candidates.values() if about and about in (known.direction, known.hypothesis)]
+        bundles = [self.bundle_of[known.id] for known in mine if known.id in self.bundle_of]
+        if any(known.is_adopted and not known.superseded for known in (*mine, *bundles)):
+            return "proven"
+        return "not proven" if self.view.over else "open"
+
     # --- texts -----------------------------------------------------------------------------------
 
     def text(self, kind: str, local: str, text: str, at: str, **more: str) -> Row:
@@ -397,6 +432,10 @@ class _Projection:
         for number, (at, body) in enumerate(self.view.people, 1):
             if body.action == "note" and body.text:
                 yield self.text("note", f"n{number}", body.text, at)
+        for number, (at, done) in enumerate(self.view.replays, 1):
+            differs = f"\nother than where it was proven: {'; '.join(done.differences)}" if done.differences else ""
+            text = f"measured again, {done.candidate}: {done.outcome}\n{done.reason}{differs}"
+            yield self.text("note", f"replay{number}", text, at, outcome=done.outcome, candidate=f"{done.campaign}/{done.candidate}")
 
     def diffs(self, rows: dict[str, Row]) -> Iterator[DiffText]:
         for known in self.view.candidates.values():

@@ -62,6 +62,7 @@ def _make(ctx: Context, hypothesis: HypothesisFacts, step: str) -> CandidateBuil
             answer=answer,
             hypothesis=hypothesis.id,
             direction=hypothesis.direction,
+            statement=hypothesis.statement,
         )
     except Refusal as refusal:
         refused = CandidateRefused(
@@ -106,16 +107,17 @@ def assemble(
     hypothesis: str,
     direction: str,
     members: tuple[str, ...] = (),
+    statement: str = "",
 ) -> CandidateBuilt:
-    """Commit an answer on top of a parent; raises a refusal that names what is wrong."""
+    """Commit an answer on top of a parent; raises a refusal that names what is wrong. `statement`: of the hypothesis."""
     try:
-        return _assemble(ctx, parent, answer, hypothesis, direction, members)
+        return _assemble(ctx, parent, answer, hypothesis, direction, members, statement)
     except PatchError as error:
         raise Refusal("does_not_apply", str(error), answer.diff) from error
 
 
 def _assemble(
-    ctx: Context, parent: CandidateFacts, answer: ChangeAnswer, hypothesis: str, direction: str, members: tuple[str, ...]
+    ctx: Context, parent: CandidateFacts, answer: ChangeAnswer, hypothesis: str, direction: str, members: tuple[str, ...], statement: str
 ) -> CandidateBuilt:
     before = ctx.sources(parent.commit)
     after = _apply(before, answer)
@@ -147,7 +149,8 @@ def _assemble(
         diff_hash=normalised_diff_hash(diff) if diff else "",
         launch_fingerprint=launch_fingerprint(ctx.contract, knobs),
     )
-    _check_duplicates(ctx, candidate, parent, reproduction=ctx.memory.reproduces(direction))
+    change = ctx.mirror.diff(parent.commit, commit) if code_changed else ""
+    _check_duplicates(ctx, candidate, parent, statement, change, reproduction=ctx.memory.reproduces(direction))
     return CandidateBuilt(candidate=candidate, hypothesis=hypothesis, direction=direction, diff=diff)
 
 
@@ -238,7 +241,9 @@ def _tree(text: str) -> str | None:
         return None
 
 
-def _check_duplicates(ctx: Context, candidate: CandidateFacts, parent: CandidateFacts, *, reproduction: bool) -> None:
+def _check_duplicates(
+    ctx: Context, candidate: CandidateFacts, parent: CandidateFacts, statement: str, change: str, *, reproduction: bool
+) -> None:
     """Refuse what was tried in this campaign, or refuted before under the same conditions.
 
     A change that was proven is no duplicate, whatever else became of it: its proof is asked for again.
@@ -250,5 +255,5 @@ def _check_duplicates(ctx: Context, candidate: CandidateFacts, parent: Candidate
         other = attempt.candidate
         if (other.diff_hash, other.launch_fingerprint) == key and not candidate.members:
             raise Refusal("duplicate", f"{other.id} is the same change with the same settings")
-    if not reproduction and (known := ctx.memories().refuted(candidate, parent)) is not None:
-        raise Refusal("duplicate", f"{known}; it would have to differ in code, settings, contract, hardware or versions, or be asked for with --retry")
+    if not reproduction and (known := ctx.memories().refuted(candidate, parent, statement, change)) is not None:
+        raise Refusal("duplicate", f"{known}, or be asked for with --retry")

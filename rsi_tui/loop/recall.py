@@ -36,8 +36,8 @@ class Memories:
     query: str
     past: tuple[PastEffect, ...]
     hits: tuple[RetrievedFacts, ...]
-    refuted: Callable[[CandidateFacts, CandidateFacts], str | None]
-    """(candidate, parent) -> the entry that refuted the same change under the same conditions, in words"""
+    refuted: Callable[[CandidateFacts, CandidateFacts, str, str], str | None]
+    """(candidate, parent, hypothesis, diff against the parent) -> what refuted the same change under the same conditions, in words"""
 
 
 class Recall:
@@ -110,20 +110,23 @@ class Recall:
         past = tuple(self._binding(effect) for effect in answer.past if not effect.record.startswith(own))
         return Memories(query, past, (*answer.hits, *cards), self._refuted)
 
-    def _refuted(self, candidate: CandidateFacts, parent: CandidateFacts) -> str | None:
+    def _refuted(self, candidate: CandidateFacts, parent: CandidateFacts, statement: str, diff: str) -> str | None:
         if self._retry:
             return None
-        rows = self.library.duplicates(
+        repeats = self.library.duplicates(
             diff_hash=candidate.diff_hash,
             launch_fingerprint=candidate.launch_fingerprint,
             base_stack=parent.techniques,
             conditions=self._here,
             techniques=candidate.techniques,
             knobs=changed_knobs(self._contract, candidate.knobs),
+            statement=statement,
+            diff=diff,
         )
-        for row in rows:
+        for repeat in repeats:
+            row = repeat.row
             if row.verdict in REFUTED and row.campaign != self._created.campaign:
-                return f"{row.id} was {row.verdict} under the same conditions ({row.reason})"
+                return f"{row.id} was {row.verdict} under the same conditions ({row.reason}); {repeat.why}"
         return None
 
 

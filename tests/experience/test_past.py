@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from experience.chunk import diff_texts
 from experience.conditions import Conditions, fit
 from experience.interface import ExperienceLibrary
-from experience.records import CandidateRow
-from tests.experience.batches import GIB, HERE, SOFTWARE, THERE, Journals, batch, candidate
+from experience.records import Batch, CandidateRow
+from scripts.bench.repeats_data import diff_of
+from tests.experience.batches import GIB, HERE, SOFTWARE, THERE, Journals, batch, candidate, entry
 from tests.experience.conftest import Open
 
 A, B = "20261101-1", "20261101-2"
@@ -70,7 +72,7 @@ def ask(library: ExperienceLibrary, **more: object) -> list[str]:
         "diff_hash": "d1", "launch_fingerprint": "l1", "base_stack": (), "techniques": ("sdpa",), "knobs": {"threads": 2},
         "conditions": replace(here, **conditions),  # type: ignore[arg-type]
     } | more  # fmt: skip
-    return [row.id.split("/")[1] for row in library.duplicates(**values)]  # type: ignore[arg-type]
+    return [repeat.row.id.split("/")[1] for repeat in library.duplicates(**values)]  # type: ignore[arg-type]
 
 
 def test_exact_repeats_come_before_the_same_idea_with_another_diff(open_at: Open, tmp_path: Path) -> None:
@@ -116,6 +118,67 @@ def test_only_measured_refutations_are_repeats(
 ) -> None:
     library = library_of(open_at, tmp_path, candidate(A, "c1", verdict=verdict, outcome=outcome))
     assert ask(library) == (["c1"] if repeat else [])
+    library.close()
+
+
+OLD = "        mask = torch.tril(torch.ones(T, T, device=x.device))"
+CHANGE = diff_of(("model.py", OLD, "        mask = self.causal[:T, :T]\n        self.register_buffer('causal', torch.tril(torch.ones(99, 99)))"))
+RENAMED = diff_of(("model.py", OLD, "        m = self.causal[:T, :T]  # kept\n        self.register_buffer('tri', torch.tril(torch.ones(99, 99)))"))
+UNLIKE = diff_of(("train.py", "loss.backward()", "with model.no_sync():\n    loss.backward()"))
+
+
+def with_diffs(*rows: tuple[CandidateRow, str]) -> Batch:
+    """A campaign of candidates and their diffs, as the projection stores them."""
+    entries = [
+        entry(A, "diff", f"{row.id.split('/')[1]}/{n}", text, candidate=row.id)
+        for row, diff in rows
+        for n, text in enumerate(diff_texts(diff, row.statement))
+    ]
+    return replace(batch(A), candidates=tuple(row for row, _ in rows), entries=tuple(entries))
+
+
+def proposed(library: ExperienceLibrary, **more: object) -> list[tuple[str, str]]:
+    """(candidate, by what) of repeats of a free change on the same settings."""
+    values: dict[str, object] = {"diff_hash": "new", "launch_fingerprint": "l1", "base_stack": (), "techniques": (), "knobs": {"threads": 2}}
+    here = Conditions("dense", HERE, SOFTWARE, base_commit="b1", terms="t1", memory_limit_bytes=2 * GIB)
+    found = library.duplicates(**(values | {"conditions": here} | more))  # type: ignore[arg-type]
+    assert all("would have to differ in" in repeat.why for repeat in found)
+    return [(repeat.row.id.split("/")[1], repeat.by) for repeat in found]
+
+
+def test_a_change_with_other_names_is_the_same_change(open_at: Open, tmp_path: Path) -> None:
+    free = candidate(A, "c1", techniques=(), statement="The causal mask is kept as a buffer")
+    library = open_at(tmp_path, Journals([with_diffs((free, CHANGE))]))
+    assert proposed(library, diff=RENAMED) == [("c1", "similar code")]
+    assert proposed(library, diff=UNLIKE) == []
+    assert proposed(library, diff=RENAMED, knobs={"threads": 4}) == []
+    assert proposed(library) == []
+    library.close()
+
+
+def test_an_idea_in_other_words_is_the_same_idea_unless_its_code_says_otherwise(open_at: Open, tmp_path: Path) -> None:
+    free = candidate(A, "c1", techniques=(), statement="Caching the causal mask as a buffer avoids building it anew in every forward pass")
+    library = open_at(tmp_path, Journals([with_diffs((free, CHANGE))]))
+    again = "Keep the causal attention mask in a buffer, so that it is not built again in each forward pass"
+    assert proposed(library, statement=again) == [("c1", "similar words")]
+    assert proposed(library, statement=again, diff=UNLIKE) == []
+    assert proposed(library, statement="Overlap the all-reduce of gradients with the backward pass") == []
+    library.close()
+
+
+def test_two_techniques_that_are_named_are_not_taken_for_each_other(open_at: Open, tmp_path: Path) -> None:
+    library = open_at(tmp_path, Journals([with_diffs((candidate(A, "c1", techniques=("sdpa",)), CHANGE))]))
+    assert proposed(library, diff=CHANGE, techniques=("causal-blocks",)) == []
+    assert proposed(library, diff=CHANGE) == [("c1", "similar code")]
+    library.close()
+
+
+def test_code_of_the_stack_below_does_not_count(open_at: Open, tmp_path: Path) -> None:
+    below = candidate(A, "c1", techniques=("sdpa",), verdict="adopted")
+    above = candidate(A, "c2", parent=f"{A}/c1", base_stack=("sdpa",), techniques=("sdpa",))
+    library = open_at(tmp_path, Journals([with_diffs((below, CHANGE), (above, CHANGE + UNLIKE))]))
+    assert proposed(library, base_stack=("sdpa",), diff=RENAMED) == []
+    assert proposed(library, base_stack=("sdpa",), diff=UNLIKE) == [("c2", "similar code")]
     library.close()
 
 

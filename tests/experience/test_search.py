@@ -67,6 +67,8 @@ def test_kinds_and_filters_narrow_the_answer(shared: ExperienceLibrary) -> None:
     assert set(found(shared, "attention", kinds=["lesson"])) == {"lesson/l1"}
     assert found(shared, "out of memory", filters=Filters(outcome="oom")) == ["failure/t9"]
     assert found(shared, "attention", filters=Filters(workload_key="it's another")) == []
+    assert found(shared, "attention", filters=Filters(since="2026-11-01"))
+    assert found(shared, "attention", filters=Filters(since="2026-12")) == []
     assert found(shared, "attention", filters=Filters(layer="kernel", hardware=HERE, workload_key="dense"))
 
 

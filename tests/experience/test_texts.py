@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from experience.chunk import CODE_LIMIT, MAX_HUNKS, PROSE_LIMIT, diff_texts, hunks_of, prose_pieces
 from experience.encoder import MiniLM
 from experience.knowledge import entries_of, sections
+from experience.likeness import features_of, likeness
 from experience.words import shared_words, words_of
 
 DIFF = """\
@@ -127,3 +128,25 @@ def test_documents_are_cut_by_heading_and_code_is_no_heading() -> None:
 
 def test_a_document_with_an_open_code_block_keeps_its_end() -> None:
     assert list(sections("# A\n```\ncode")) == [("A", "```\ncode")]
+
+
+@pytest.mark.parametrize(
+    ("line", "same"),
+    [
+        ("+ h = F.gelu(hidden, approximate='tanh')  # fused", True),
+        ("+ x=F.gelu(x,approximate=\"tanh\")", True),
+        ("+ y = F.silu(x, inplace=True)", False),
+        ("- y = F.gelu(x, approximate='tanh')", False),
+        ("+ # a comment alone", False),
+    ],
+)
+def test_names_layout_and_comments_do_not_make_another_change(line: str, same: bool) -> None:
+    known = features_of(["model.py forward\n+ y = F.gelu(x, approximate='tanh')"])
+    found = likeness(known, features_of([f"train.py\n{line}"]))
+    assert (found > 0.9) == same
+    assert 0 <= found <= 1
+
+
+def test_what_is_removed_and_added_alike_is_no_change() -> None:
+    assert not features_of(["a.py\n- y = f(x)\n+ z = f(w)  # renamed only"])
+    assert likeness(features_of([]), features_of([])) == 0.0

@@ -28,9 +28,9 @@ def test_retry_opens_the_gate_and_what_the_mind_sees(
     ctx = bench(tmp_path, PatchMind([])).ctx
     recall = Recall(SimpleNamespace(root=tmp_path), ctx.created, ctx.contract, retry=retry)  # type: ignore[arg-type]
     row = SimpleNamespace(id="old/c1", verdict="invalid", campaign="old", reason="bf16")
-    recall._library = SimpleNamespace(duplicates=lambda **_: [row])  # type: ignore[assignment]
+    recall._library = SimpleNamespace(duplicates=lambda **_: [SimpleNamespace(row=row, why="same change")])  # type: ignore[assignment]
     monkeypatch.setattr(room.room, "recall", lambda *_: SimpleNamespace(past=(FAILED,), hits=()))
     monkeypatch.setattr(room.room, "hits", lambda *_: ())
     memories = recall(ATTENTION, 0)
     assert memories.past == (replace(FAILED, same_conditions=not retry),)
-    assert (memories.refuted(ctx.memory.original, ctx.memory.original) is None) == retry
+    assert (memories.refuted(ctx.memory.original, ctx.memory.original, "", "") is None) == retry

@@ -242,7 +242,7 @@ def bench(
 
     def recall(profile: ProfileFacts, directions: int) -> Memories:
         asked.append(directions)
-        return Memories("what is slow", past, (), lambda candidate, parent: None)
+        return Memories("what is slow", past, (), lambda *_: None)
 
     ctx = Context(
         home=home,

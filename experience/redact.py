@@ -1,0 +1,48 @@
+"""Secrets that programs print, taken out before anything is stored: keys, tokens, passwords, private keys.
+
+What is known by its form (a provider's prefix, a PEM block, credentials in an address) goes wherever it stands; what is
+known by its name alone (`password=`, `api_key:`) goes where its value looks like one. A hash, a version or a path stays.
+"""
+
+from __future__ import annotations
+
+import re
+
+_MARK = "[redacted {}]"
+_FORMS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)),
+    ("key", re.compile(r"\b(?:sk|pk|rk)-(?:ant-|proj-|live-|test-)?[A-Za-z0-9_-]{20,}")),
+    ("token", re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}|hf_[A-Za-z0-9]{20,}|xox[abprs]-[\w-]{10,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{30,})")),
+    ("key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bAIza[\w-]{35}")),
+    ("token", re.compile(r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}")),
+)
+_CREDENTIALS = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.-]*://)[^\s/@:]+:[^\s/@]+@")
+_BEARER = re.compile(r"(?i)(?P<name>\b(?:bearer|basic)\s+)(?=[\w.~+/-]*\d)[\w.~+/-]{16,}=*")
+_HINT = re.compile(r"(?i)passw|passphrase|secret|_?-?key|token")
+_NAMED = re.compile(
+    r"""(?ix)
+    (?P<name>(?:[\w-]*(?:passw(?:or)?d|passphrase|secret|api[_-]?key|access[_-]?key|(?:auth|access|api|refresh|hf|hub|github|gitlab|slack|bot)[_-]?token))
+        ["']?\s*[=:]\s*)
+    (?P<value>"[^"\s]{6,}"|'[^'\s]{6,}'|[^\s"',;(){}\[\]]{8,})"""
+)
+
+
+def redacted(text: str) -> str:
+    """The text without secrets; the same text when it holds none."""
+    if len(text) < 8:
+        return text
+    for what, form in _FORMS:
+        text = form.sub(_MARK.format(what), text)
+    text = _CREDENTIALS.sub(lambda found: f"{found['scheme']}{_MARK.format('credentials')}@", text)
+    text = _BEARER.sub(lambda found: f"{found['name']}{_MARK.format('token')}", text)
+    if not _HINT.search(text):
+        return text
+    return _NAMED.sub(lambda found: f"{found['name']}{_MARK.format('value')}" if _looks_secret(found["value"]) else found[0], text)
+
+
+def _looks_secret(value: str) -> bool:
+    """Code reads a value from somewhere, or tells its type; a secret is letters and digits, or quoted."""
+    bare = value.strip("\"'")
+    if bare.startswith("[redacted") or re.search(r"environ|getenv|\(|\$\{?\w|^None$|^<", bare):
+        return False
+    return value[0] in "\"'" or any(c.isdigit() for c in bare)
