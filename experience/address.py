@@ -69,17 +69,19 @@ class Address:
 
 
 def address_of(folder: Path) -> Address:
-    """The Unix socket of a library's folder: in it, or, where its path is too long for one, in a private folder below /tmp.
+    """The Unix socket of a library's folder: in it, or, where its path is too long for one, in a private folder of the user.
 
     Raises ExperienceError when that folder belongs to somebody else.
     """
     inside = folder / "server.socket"
     if len(os.fsencode(inside)) <= _LONGEST:
         return Address(inside)
-    private = Path(tempfile.gettempdir()) / f"rsi-{os.getuid()}"
+    name = f"{hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:16]}.socket"
+    rooms = [Path(room) / f"rsi-{os.getuid()}" for room in (tempfile.gettempdir(), "/tmp")]
+    private = next((room for room in rooms if len(os.fsencode(room / name)) <= _LONGEST), rooms[-1])
     with contextlib.suppress(FileExistsError):
         private.mkdir(mode=0o700)
     found = private.lstat()
     if found.st_uid != os.getuid() or found.st_mode & 0o077 or private.is_symlink():
         raise ExperienceError(f"{private} belongs to somebody else or is open to others; remove it, or set TMPDIR.")
-    return Address(private / f"{hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:16]}.socket")
+    return Address(private / name)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -69,7 +71,7 @@ def test_it_is_started_on_demand_answers_by_words_first_and_by_meaning_soon(home
     began = time.monotonic()
     library = lib.open_library(home)
     first = library.search("memory limit", limit=3)
-    assert first and time.monotonic() - began < 15
+    assert first and time.monotonic() - began < 30
     assert waited(lambda: "words only" not in library.search("memory limit", limit=1)[0].why, 60)
     assert library.search("memory limit", limit=1)[0].why.count("distance")
     mode = (home.library / "server.socket").stat().st_mode
@@ -130,8 +132,9 @@ def test_a_server_of_other_code_is_replaced_once(home: Home, monkeypatch: pytest
 
 def test_a_home_whose_path_is_too_long_for_a_socket_has_one_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RSI_LIBRARY", raising=False)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    short = tempfile.mkdtemp(dir="/tmp")
+    monkeypatch.setenv("TMPDIR", short)
+    monkeypatch.setattr("tempfile.tempdir", short)
     home = write_home(tmp_path / ("long " * 20))
     place = address_of(home.library).path
     assert place is not None and len(str(place)) < 100 and place.parent.stat().st_mode & 0o77 == 0
@@ -142,6 +145,9 @@ def test_a_home_whose_path_is_too_long_for_a_socket_has_one_all_the_same(tmp_pat
     place.parent.chmod(0o755)
     with pytest.raises(ExperienceError, match="open to others"):
         address_of(home.library)
+    shutil.rmtree(short)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("long " * 20)))
+    assert address_of(home.library).path == Path(f"/tmp/rsi-{os.getuid()}/{place.name}")
 
 
 def test_a_server_that_nobody_asks_ends(home: Home) -> None:
