@@ -89,5 +89,5 @@ def _trouble(call: ModelCalled) -> str:
 def _sum(calls: Sequence[ModelCalled]) -> dict[str, Any]:
     tokens = sum((call.tokens for call in calls), TokenFacts())
     priced = [call.usd for call in calls if call.usd is not None]
-    sent = [call for call in calls if not call.reused]
+    sent = [call for call in calls if call.tokens.total or call.attempts]
     return {"calls": len(sent), "tokens": tokens.model_dump(), "usd": sum(priced, 0.0) if len(priced) == len(calls) else None}

@@ -117,6 +117,8 @@ def _search(ctx: Context) -> tuple[str, int, str]:
         return state, RsiError.exit_code, ctx.alarm
     if ctx.out_of_time:
         return state, BudgetError.exit_code, "The hours ran out before the claim"
+    if isinstance(ctx.mind, Lodger) and ctx.mind.spent and not ctx.memory.adopted:
+        return state, BudgetError.exit_code, f"The money ran out before anything was proven ({ctx.mind.spent})"
     return state, 0, ""
 
 

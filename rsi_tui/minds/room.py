@@ -42,6 +42,9 @@ class Room:
 class Lodger(Protocol):
     """A mind that needs a room before it is asked anything."""
 
+    spent: str
+    """which limit of money, tokens or calls kept it from answering, a sentence without its end; '' while none did"""
+
     def enter(self, room: Room) -> None:
         """Take the campaign's room; the ledger goes on from what its journal holds."""
 

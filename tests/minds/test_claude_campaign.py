@@ -123,6 +123,15 @@ def test_money_that_runs_out_ends_the_search_and_not_the_proof(tmp_path: Path) -
     assert "model calls" in bodies(events, SearchEnded)[-1].reason
 
 
+def test_money_that_runs_out_before_anything_is_proven_is_exit_code_5(tmp_path: Path) -> None:
+    place = simulated_repository(tmp_path / "program")
+    with messages_api(Play(executor=edits(FASTER))) as api, simulated():
+        home = at_home(tmp_path / "home", api)
+        ended = run(home, Request(place, preset="simulated", mind="claude", usd=0.2))
+    assert (ended.state, ended.exit_code) == ("finished", 5) and "money" in ended.sentence
+    assert bodies(events_of(home, ended), CandidateBuilt) == [] and api.account.requests == []
+
+
 def test_a_campaign_that_lost_its_api_is_resumed_and_pays_for_nothing_twice(tmp_path: Path) -> None:
     place = simulated_repository(tmp_path / "program")
     play = Play(executor=edits(FASTER), before=lambda asked: Status(401, "revoked") if asked.role == "reviewer" else None)

@@ -146,11 +146,36 @@ def test_a_command_sees_the_edits_and_neither_network_nor_key_nor_the_evaluators
     assert list((at.folder / "scratch").iterdir()) == []
 
 
+def test_a_short_run_can_be_profiled(shop: Open) -> None:
+    at = shop(tool("profile_run", steps=2), tool("give_up", reason="enough"))
+    with pytest.raises(PatchError):
+        at.execute()
+    assert "exit code 0" in at.results() and "aten::" in at.results() and "Self CPU" in at.results()
+
+
 def test_a_command_is_bounded(shop: Open) -> None:
     at = shop(tool("run_command", command="sleep 30", seconds=1), tool("run_command", command="yes | head -c 3000000"), tool("give_up", reason="enough"))
     with pytest.raises(PatchError, match="enough"):
         at.execute()
     assert "killed for timeout" in at.results(1) and len(at.results(2)) < 20_000
+
+
+def test_reading_and_searching_show_what_there_is(shop: Open) -> None:
+    at = shop(
+        tool("search", text="LOGITS.view"), tool("search", text="no such thing"), tool("read_file", path="train.py", first=1, last=3),
+        tool("read_file", path="evaluate.py"), tool("read_file", path="data.py", first=99_999), tool("give_up", reason="enough"),
+    )  # fmt: skip
+    with pytest.raises(PatchError):
+        at.execute()
+    assert "model.py:" in at.results(1) and "no line holds it" in at.results(2)
+    assert "lines 1 to 3 of" in at.results(3) and "does not exist" in at.results(4) and "has " in at.results(5)
+
+
+def test_bytes_that_are_no_text_and_halves_of_characters_are_sent_as_marks(shop: Open) -> None:
+    at = shop(Turn((Tool("search", raw='{"text": "\\ud800"}'),)), tool("read_file", path="model.py"), tool("give_up", reason="enough"))
+    with pytest.raises(PatchError, match="enough"):
+        at.execute(sources={**at.brief.sources, "model.py": "caf\udce9 = 1\n"})
+    assert "caf\ufffd = 1" in at.results(2) and [call.attempts for call in at.journal.calls] == [()] * 3
 
 
 def test_loops_end(shop: Open) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from rsi_tui.journal.events import Role
 from rsi_tui.minds.claude.calls import Answer, Calls, Outcome, Question
 from rsi_tui.minds.claude.prompts import prompt
+from rsi_tui.minds.claude.quoting import quote
 from rsi_tui.minds.claude.redact import Redactor
 from rsi_tui.minds.claude.schemas import Told, read_answer, tools_of
 from rsi_tui.minds.claude.stream import Reply
@@ -68,14 +69,14 @@ def repair(answer: Answer) -> list[dict[str, Any]]:
     if not reply.blocks:
         return [{"role": "assistant", "content": [{"type": "text", "text": "(empty)"}]}, _told(answer.detail)]
     results = [
-        {"type": "tool_result", "tool_use_id": use.id, "is_error": True, "content": answer.detail} for use in reply.tool_uses
+        {"type": "tool_result", "tool_use_id": use.id, "is_error": True, "content": quote(answer.detail, "why it can't be used")} for use in reply.tool_uses
     ]
     said = {"role": "user", "content": results} if results else _told(answer.detail)
     return [{"role": "assistant", "content": reply.blocks}, said]
 
 
 def _told(detail: str) -> dict[str, Any]:
-    return {"role": "user", "content": [{"type": "text", "text": f"That can't be used: {detail}. Call one of the tools."}]}
+    return {"role": "user", "content": [{"type": "text", "text": f"{quote(detail, 'why it can not be used')}\n\nThat can't be used. Call one of the tools."}]}
 
 
 def common_trouble(reply: Reply) -> tuple[Outcome, str] | None:

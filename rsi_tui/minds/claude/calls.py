@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -144,7 +145,7 @@ class Calls:
             "max_tokens": question.max_output_tokens,
             "system": [{"type": "text", "text": question.prompt.text, "cache_control": self.cache_control}],
             "tools": list(question.tools),
-            "messages": list(question.messages),
+            "messages": _encodable(list(question.messages)),
         }
         if role.effort:
             request["output_config"] = {"effort": role.effort}
@@ -159,3 +160,14 @@ class Calls:
         shown = [block for block in reply.blocks if block.get("type") in ("text", "tool_use")]
         text = json.dumps(shown, ensure_ascii=False) if shown else ""
         return self._redact(text.encode("utf-8", "replace").decode())[:LONGEST_ANSWER]
+
+
+def _encodable(value: Any) -> Any:
+    """The same with what can't be sent as UTF-8 (bytes of a file that are no text, halves of a character) replaced."""
+    if isinstance(value, str):
+        return re.sub("[\ud800-\udfff]", "\ufffd", value)
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    return value

@@ -26,6 +26,7 @@ from rsi_tui.minds.claude.schemas import (
     EditFile,
     GiveUp,
     ListFiles,
+    ProfileRun,
     ReadFile,
     RunCommand,
     Search,
@@ -34,7 +35,7 @@ from rsi_tui.minds.claude.schemas import (
     read_answer,
     tools_of,
 )
-from rsi_tui.minds.claude.smoke import runs
+from rsi_tui.minds.claude.smoke import profiled, runs
 from rsi_tui.minds.claude.stream import Reply, ToolUse
 from rsi_tui.minds.claude.workbench import Workbench
 from rsi_tui.minds.protocol import ChangeAnswer, ExecutorBrief
@@ -160,13 +161,15 @@ def _do(episode: _Episode, told: Told) -> str:
     if isinstance(told, ReadFile):
         return bench.read_file(told.path, told.first, told.last)
     if isinstance(told, Search):
-        return bench.search(told.pattern)
+        return bench.search(told.text)
     if isinstance(told, EditFile):
         return bench.edit_file(told.path, told.old, told.new)
     if isinstance(told, CreateFile):
         return bench.create_file(told.path, told.text)
     if isinstance(told, RunCommand):
         return bench.run(told.command, told.seconds)
+    if isinstance(told, ProfileRun):
+        return profiled(bench, episode.brief.contract, episode.brief.parent_knobs, told.steps)
     if isinstance(told, GiveUp):
         episode.given_up = f"the Executor gave up: {told.reason}"
         return "given up"

@@ -48,6 +48,7 @@ class ClaudeMind:
     def __init__(self, settings: ClaudeSettings, waiting: Callable[[Room], Waiting] = Waiting) -> None:
         """UsageError, one sentence, where no client can be made. `waiting` says how it waits between attempts."""
         require_access(settings)
+        self.spent = ""
         self._settings, self._waiting = settings, waiting
         self._builtin = BuiltinMind()
         self._redact = Redactor()
@@ -139,6 +140,7 @@ class ClaudeMind:
         try:
             return executor.execute(self.calls, self._redact, bench, brief, self._settings.max_turns, why)
         except (NoAnswer, BudgetError) as error:
+            self.spent = str(error) if isinstance(error, BudgetError) else self.spent
             raise PatchError(str(error)) from error
 
     def review(self, brief: ReviewBrief) -> ReviewAnswer:
@@ -167,6 +169,7 @@ class ClaudeMind:
         try:
             return ask(self.calls, self._redact, role, direction, *rest), ""
         except (NoAnswer, BudgetError) as error:
+            self.spent = str(error) if isinstance(error, BudgetError) else self.spent
             return None, str(error)
 
 

@@ -120,6 +120,9 @@ class Ledger:
         Raises BudgetError, which names the cap, when it does not fit; nothing is set aside then.
         """
         with self._lock:
+            held = self._open.get(call)
+            if held is not None and (held.tokens, held.usd) == (tokens, usd):
+                return  # a further attempt of which the last took nothing
             others = [known for id, known in self._open.items() if id != call]
             self._check(others, direction, tokens, usd)
             body = ModelCallReserved(call=call, role=role, direction=direction, model=model, tokens=tokens, usd=usd)
@@ -133,8 +136,7 @@ class Ledger:
             self._settle(called)
 
     def _settle(self, called: ModelCalled) -> None:
-        self._open.pop(called.call, None)
-        if not called.reused:
+        if self._open.pop(called.call, None) is not None:  # else nothing was sent
             self._add(called.role, called.direction, called.tokens, called.usd)
 
     def _lost(self, body: ModelCallReserved) -> None:

@@ -96,9 +96,9 @@ class ReadFile(Told):
 
 
 class Search(Told):
-    """Lines that match a regular expression of Python, in all files."""
+    """Lines of all files that hold a text, in upper or lower case; no regular expression."""
 
-    pattern: str = Field(min_length=1, max_length=300)
+    text: str = Field(min_length=1, max_length=300)
 
 
 class EditFile(Told):
@@ -123,6 +123,12 @@ class RunCommand(Told):
     seconds: int = Field(default=60, ge=1, le=120, description="time limit")
 
 
+class ProfileRun(Told):
+    """Operators of a short run with your edits, by their own time. No evidence, a hint where to look."""
+
+    steps: int = Field(default=3, ge=1, le=10)
+
+
 class Submit(Told):
     """Submit the change: all edits so far, and settings."""
 
@@ -142,7 +148,7 @@ ROLE_TOOLS: dict[str, dict[str, type[Told]]] = {
     "selector": {"write_hypothesis": Hypothesis, "close_direction": Close},
     "executor": {
         "list_files": ListFiles, "read_file": ReadFile, "search": Search, "edit_file": EditFile, "create_file": CreateFile,
-        "run_command": RunCommand, "submit": Submit, "give_up": GiveUp,
+        "run_command": RunCommand, "profile_run": ProfileRun, "submit": Submit, "give_up": GiveUp,
     },
     "reviewer": {"review": Review},
     "scribe": {"write_lesson": Lesson},
