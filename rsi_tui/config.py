@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -55,6 +56,56 @@ class LibrarySettings(BaseModel):
     """what a team's library asks for"""
 
 
+class RoleSettings(BaseModel):
+    """Who thinks for one role under `--mind claude`, and how hard."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mind: Literal["claude", "builtin"] = "claude"
+    model: str = ""
+    """'' = [claude] model"""
+    effort: str = ""
+    """low, medium, high or max; '' sends none, for models that know no effort"""
+    max_output_tokens: int = Field(default=8000, ge=500, le=128_000)
+
+
+class ClaudeSettings(BaseModel):
+    """The claude mind: how the API is reached, who answers for which role, what may be spent."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    provider: Literal["anthropic", "bedrock", "vertex"] = "anthropic"
+    base_url: str = ""
+    """of a gateway; '' = the provider's own"""
+    key_env: str = "ANTHROPIC_API_KEY"
+    """environment variable that holds the key; the key itself is no setting"""
+    region: str = ""
+    """of Bedrock or Vertex"""
+    project: str = ""
+    """of Vertex"""
+    model: str = "claude-opus-5-5"
+    director: RoleSettings = RoleSettings(effort="high", max_output_tokens=12_000)
+    selector: RoleSettings = RoleSettings(effort="medium")
+    executor: RoleSettings = RoleSettings(effort="high", max_output_tokens=32_000)
+    reviewer: RoleSettings = RoleSettings(effort="medium")
+    scribe: RoleSettings = RoleSettings(model="claude-sonnet-5-5", effort="low", max_output_tokens=4000)
+    cache_hours: Literal[0, 1] = 1
+    """how long the API keeps the stable part of a prompt: 0 is five minutes, which a wave of trials outlasts"""
+    max_usd: float | None = Field(default=None, gt=0)
+    """of a campaign; --usd says otherwise"""
+    max_usd_per_direction: float | None = Field(default=None, gt=0)
+    max_tokens: int | None = Field(default=None, gt=0)
+    """of a campaign, prompts and answers, cached or not"""
+    max_calls: int | None = Field(default=None, gt=0)
+    """of a campaign"""
+    max_turns: int = Field(default=40, ge=1, le=500)
+    """calls that the Executor may take for one change"""
+    timeout_s: float = Field(default=600.0, gt=0)
+    """without an event from the API, after which an attempt counts as cut"""
+    patience_s: float = Field(default=6 * 3600.0, ge=0)
+    """how long a busy or broken API is tried again before the campaign gives up, to be resumed"""
+
+
 class Settings(BaseModel):
     """All settings."""
 
@@ -63,6 +114,7 @@ class Settings(BaseModel):
     app: AppSettings = AppSettings()
     hooks: HookSettings = HookSettings()
     library: LibrarySettings = LibrarySettings()
+    claude: ClaudeSettings = ClaudeSettings()
 
 
 def load_settings(home: Path) -> Settings:
@@ -87,7 +139,15 @@ def _explain(path: Path, error: ValidationError) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] != "extra_forbidden":
         return f"{path}: {key}: {problem['msg']}."
-    rooms: dict[str, type[BaseModel]] = {"app": AppSettings, "hooks": HookSettings, "library": LibrarySettings}
-    known = [name for room, keys in rooms.items() for name in (room, *(f"{room}.{key}" for key in keys.model_fields))]
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+    near = difflib.get_close_matches(key, _keys(Settings), n=1, cutoff=0.0)[0]
     return f"{path}: there is no setting '{key}'; the nearest is '{near}'."
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    """The dotted names of all settings, groups included."""
+    found = []
+    for name, field in model.model_fields.items():
+        found.append(name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found += [f"{name}.{below}" for below in _keys(field.annotation)]
+    return found

@@ -8,6 +8,7 @@
     │   └── SandboxError         3   no sandbox here, and --unsandboxed was not given
     ├── BudgetError              5   money or hours ran out before the claim
     ├── PatchError               1   a change does not apply; names the first line that differs
+    ├── MindError                1   who thinks for the roles can't be reached; the campaign can be resumed
     ├── JournalError             1   the record is damaged, locked or of an unknown version
     └── LibraryError             1   the experience library can't be opened
 
@@ -59,6 +60,10 @@ class BudgetError(RsiError):
 
 class PatchError(RsiError):
     """A change can't be applied unambiguously; the tree is untouched."""
+
+
+class MindError(RsiError):
+    """The model behind a mind can't be reached, or refuses to serve; what was recorded stays."""
 
 
 class JournalError(RsiError):

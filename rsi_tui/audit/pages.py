@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from rsi_tui.audit import proof, words
+from rsi_tui.audit.model_calls import calls_about, lines_of
 from rsi_tui.audit.report import contents, result_word, whole_contents, why
 from rsi_tui.errors import UsageError
 from rsi_tui.journal.facts import LEAVE_ONE_OUT, ORIGINAL, ReviewFacts, ScreenFacts, TrialFacts, VerdictFacts
@@ -446,6 +447,7 @@ def why_page(view: CampaignView, name: str) -> Page:
             steps.append(_retrieved(view, direction.facts.id, direction.facts.evidence))
             steps.append(Section(f"Direction {direction.facts.id}", _cleaned([direction.facts.question, f"because {direction.facts.reason}"])))
         steps += [_retrieved(view, round_.hypothesis.id, round_.hypothesis.evidence), _hypothesis(round_)]
+        steps.append(_model_calls(view, (round_.hypothesis.direction, round_.hypothesis.id, candidate.id if candidate else "")))
         steps += [Section("Refused", _cleaned([f"{r.kind.replace('_', ' ')}: {r.reason}"])) for r in round_.refusals]
     data: dict[str, Any] = {"hypothesis": round_.hypothesis.model_dump(mode="json") if round_ else None}
     if candidate is not None:
@@ -460,6 +462,8 @@ def why_page(view: CampaignView, name: str) -> Page:
         data = _candidate_data(view, candidate, round_)
     about = {candidate.direction if candidate else "", round_.hypothesis.id if round_ else "", round_.hypothesis.direction if round_ else ""} - {""}
     data["retrieved"] = [{"for": r.before, **r.event.model_dump(mode="json", exclude={"type"})} for r in view.retrievals if r.before in about]
+    called = calls_about(view, about | ({candidate.id} if candidate else set()))
+    data["model_calls"] = [{"for": c.before, **c.event.model_dump(mode="json", exclude={"type"})} for c in called]
     title = candidate.id if candidate else name or (round_.hypothesis.id if round_ else "")
     return Page(f"Why {title}", tuple(s for s in steps if s is not None), data)
 
@@ -479,6 +483,11 @@ def _find(view: CampaignView, name: str) -> tuple[CandidateView | None, RoundVie
     if name in view.rounds:
         return view.candidates.get(view.rounds[name].candidate), view.rounds[name]
     raise UsageError(unknown(name, [*view.candidates, *view.rounds], f"the candidates and hypotheses of campaign {view.id}"))
+
+
+def _model_calls(view: CampaignView, about: tuple[str, ...]) -> Section | None:
+    lines = lines_of(calls_about(view, [id for id in about if id]))
+    return Section("Asked of a model", _cleaned(lines)) if lines else None
 
 
 def _retrieved(view: CampaignView, about: str, evidence: tuple[str, ...]) -> Section | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rsi_tui import __version__
 from rsi_tui.audit import course, proof, words
 from rsi_tui.audit.covered import gaps, invariants_checked
+from rsi_tui.audit.model_calls import summary, summary_words
 from rsi_tui.audit.payback import Usage, payback
 from rsi_tui.errors import UsageError
 from rsi_tui.journal import events as ev
@@ -128,7 +129,7 @@ def report_data(view: CampaignView, events: Sequence[ev.Event], usage: Usage | N
         "course": course.course(events),
         "frontier": course.frontier(view),
         "intervals": course.intervals(view),
-        "mind": _mind(created),
+        "mind": _mind(view, created),
         "usage": usage.as_json() if usage is not None else None,
         "usage_words": usage.words if usage is not None else "",
         "payback": payback(usage, view.claim if not proof.claim_revoked(view) else None, view.trial_seconds),
@@ -187,10 +188,12 @@ def _profile_after(view: CampaignView, final: CandidateView | None) -> dict[str,
     return found.model_dump(mode="json") if found is not None else None
 
 
-def _mind(created: ev.CampaignCreated) -> dict[str, Any]:
+def _mind(view: CampaignView, created: ev.CampaignCreated) -> dict[str, Any]:
     """Who thought for the roles, and what that cost."""
-    what = "a person's own change" if created.mind == "person" else "the builtin mind: rules and models of its own"
-    return {"name": created.mind, "words": f"{what}; no language model was asked", "calls": 0, "usd": 0.0}
+    who = {"person": "a person's own change", "claude": "the claude mind: models of the Claude API, and the builtin mind where settings say so"}
+    what = who.get(created.mind, "the builtin mind: rules and models of its own")
+    cost = summary(view) if view.model_calls else {"calls": 0, "usd": 0.0}
+    return {"name": created.mind, "words": f"{what}; {summary_words(view)}", **cost}
 
 
 def _paths(diff: str) -> list[str]:

@@ -29,6 +29,7 @@ from rsi_tui.journal.facts import (
     RetrievedFacts,
     ReviewFacts,
     ScreenFacts,
+    TokenFacts,
     TrialFacts,
     VerdictFacts,
 )
@@ -322,6 +323,60 @@ class PersonActed(Fact):
     text: str = ""
 
 
+Role = Literal["director", "selector", "executor", "reviewer", "scribe"]
+"""who asks a model: the four roles of the loop, and who writes the lesson"""
+
+
+class ModelCallReserved(Fact):
+    """Money and tokens that one call to a model may take, set aside before it is sent. The last one of a call counts;
+    a call that has no `ModelCalled` was cut off by a crash, and counts as spent in full."""
+
+    type: Literal["model_call_reserved"] = "model_call_reserved"
+    call: str
+    """m1, m2, ..."""
+    role: Role
+    direction: str
+    """'' for a call of the Director"""
+    model: str
+    tokens: int
+    """most that it can take, prompt and answer"""
+    usd: float | None
+    """None where the price of the model is not known"""
+
+
+class ModelCalled(Fact):
+    """One question to a model and what came of it, retries included."""
+
+    type: Literal["model_called"] = "model_called"
+    call: str
+    role: Role
+    direction: str
+    model: str
+    prompt: str
+    """name, version and sha256 of the role's prompt file"""
+    request: str
+    """sha256 of all that was sent, the key apart"""
+    retrieved: tuple[str, ...] = ()
+    """ids of the library entries that were shown"""
+    outcome: Literal["answered", "refused", "truncated", "malformed", "empty", "too_long", "failed"]
+    detail: str = ""
+    """what was wrong with the answer, one sentence; '' when nothing"""
+    answer: str = ""
+    """as JSON: what tools were called with, or the text; secrets left out"""
+    attempts: tuple[str, ...] = ()
+    """what went wrong before the last attempt, one entry each"""
+    tokens: TokenFacts = TokenFacts()
+    """of all attempts"""
+    usd: float | None = None
+    """None where the price is not known"""
+    waited_s: float = 0.0
+    """between attempts"""
+    seconds: float = 0.0
+    """in all"""
+    reused: str = ""
+    """the earlier call that had answered the very same request: nothing was sent; '' else"""
+
+
 class SecretsRevealed(Fact):
     """The values behind the commitments, when the campaign has ended."""
 
@@ -426,6 +481,8 @@ Body = Annotated[
     | CanaryPlanted
     | Revoked
     | Replayed
+    | ModelCallReserved
+    | ModelCalled
     | PersonActed
     | SecretsRevealed
     | EngineStarted

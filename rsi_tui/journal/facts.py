@@ -316,6 +316,26 @@ class RetrievedFacts(Fact):
     """what it changed; '' when it was not used"""
 
 
+class TokenFacts(Fact):
+    """Tokens of calls to a model, as the API told them."""
+
+    input: int = 0
+    """neither written to its prompt cache nor read from it"""
+    cache_write: int = 0
+    cache_read: int = 0
+    output: int = 0
+    untold: int = 0
+    """of output that had arrived when a stream was cut before its count did: an estimate, counted as output"""
+
+    @property
+    def total(self) -> int:
+        return self.input + self.cache_write + self.cache_read + self.output + self.untold
+
+    def __add__(self, other: TokenFacts) -> TokenFacts:
+        mine, others = self.model_dump(), other.model_dump()
+        return TokenFacts(**{name: mine[name] + others[name] for name in mine})
+
+
 class DirectionFacts(Fact):
     """A research question of the outer loop."""
 

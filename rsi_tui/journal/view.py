@@ -126,6 +126,16 @@ class RetrievalView:
 
 
 @dataclass(frozen=True)
+class ModelCallView:
+    """One question to a model."""
+
+    at: str
+    event: ev.ModelCalled
+    before: str
+    """the decision that it was asked for: the id of the direction, hypothesis or candidate that followed, '' so far"""
+
+
+@dataclass(frozen=True)
 class FailureView:
     """One attempt that came to nothing, with its cause and cost."""
 
@@ -194,6 +204,8 @@ class CampaignView:
     granted: ev.AlphaGranted | None = None
     """the error probability that this campaign may spend"""
     retrievals: list[RetrievalView] = field(default_factory=list)
+    model_calls: list[ModelCallView] = field(default_factory=list)
+    """oldest first"""
     people: list[tuple[str, ev.PersonActed]] = field(default_factory=list)
     search_ended: str = ""
     engine_starts: int = 0
@@ -470,6 +482,18 @@ class CampaignView:
     def _on_retrieved(self, body: ev.Retrieved, at: str) -> None:
         self.retrievals.append(RetrievalView(at, body, ""))
 
+    def _on_model_called(self, body: ev.ModelCalled, at: str) -> None:
+        self.model_calls.append(ModelCallView(at, body, ""))
+
+    def _answer_calls(self, role: ev.Role, about: str) -> None:
+        """A role's calls were asked for its decision that follows them."""
+        for place in range(len(self.model_calls) - 1, -1, -1):
+            known = self.model_calls[place]
+            if known.event.role == role:
+                if known.before:
+                    return
+                self.model_calls[place] = ModelCallView(known.at, known.event, about)
+
     def _answer_retrievals(self, role: str, about: str) -> None:
         """The decision that follows a retrieval is the one it was made for."""
         for place in range(len(self.retrievals) - 1, -1, -1):
@@ -482,8 +506,10 @@ class CampaignView:
     def _on_direction_opened(self, body: ev.DirectionOpened, at: str) -> None:
         self.directions[body.direction.id] = DirectionView(body.direction, at)
         self._answer_retrievals("director", body.direction.id)
+        self._answer_calls("director", body.direction.id)
 
     def _on_direction_closed(self, body: ev.DirectionClosed, at: str) -> None:
+        self._answer_calls("scribe", body.direction)
         if known := self.directions.get(body.direction):
             known.closed, known.lesson = body.reason, body.lesson
 
@@ -495,27 +521,32 @@ class CampaignView:
         if known := self.directions.get(body.hypothesis.direction):
             known.rounds.append(body.hypothesis.id)
         self._answer_retrievals("selector", body.hypothesis.id)
+        self._answer_calls("selector", body.hypothesis.id)
 
     def _on_round_ended(self, body: ev.RoundEnded, at: str) -> None:
         if known := self.directions.get(body.direction):
             known.exhausted = body.reason
+        self._answer_calls("selector", body.direction)
 
     def _on_candidate_built(self, body: ev.CandidateBuilt, at: str) -> None:
         room = self.apart if body.direction in (CANARY, LEAVE_ONE_OUT) else self.candidates
         room[body.candidate.id] = CandidateView(body.candidate, body.hypothesis, body.direction, body.diff, at)
         if known := self.rounds.get(body.hypothesis):
             known.candidate = body.candidate.id
+            self._answer_calls("executor", known.hypothesis.id)
 
     def _on_candidate_refused(self, body: ev.CandidateRefused, at: str) -> None:
         if body.direction == CANARY:
             self.not_planted.append(body)
         if known := self.rounds.get(body.hypothesis):
             known.refusals.append(body)
+            self._answer_calls("executor", known.hypothesis.id)
 
     def _on_canary_planted(self, body: ev.CanaryPlanted, at: str) -> None:
         self.canaries[body.candidate] = body
 
     def _on_reviewed(self, body: ev.Reviewed, at: str) -> None:
+        self._answer_calls("reviewer", body.review.candidate)
         if known := self.known(body.review.candidate):
             known.review = body.review
 

@@ -25,6 +25,7 @@ from rsi_tui.loop.hooks import call_hook
 from rsi_tui.loop.outer import end, run_campaign
 from rsi_tui.loop.setup import Listen, Opened, Request, forget, open_campaign, outliving, silent
 from rsi_tui.minds.protocol import Mind
+from rsi_tui.minds.room import Lodger
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ def run(
         with interruptible(opened.context.cancel):
             return _carry(home, opened, tell)
     finally:
+        if isinstance(opened.context.mind, Lodger):
+            opened.context.mind.leave()
         opened.recall.close()
         opened.writer.close()
 
@@ -114,6 +117,8 @@ def _search(ctx: Context) -> tuple[str, int, str]:
         return state, RsiError.exit_code, ctx.alarm
     if ctx.out_of_time:
         return state, BudgetError.exit_code, "The hours ran out before the claim"
+    if isinstance(ctx.mind, Lodger) and ctx.mind.spent and not ctx.memory.adopted:
+        return state, BudgetError.exit_code, f"The money ran out before anything was proven ({ctx.mind.spent})"
     return state, 0, ""
 
 

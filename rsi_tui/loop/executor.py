@@ -92,6 +92,8 @@ def _ask(ctx: Context, hypothesis: HypothesisFacts, parent: CandidateFacts) -> C
         sources=ctx.sources(parent.commit),
         parent_knobs=parent.knobs,
         previous_refusal=ctx.memory.refusals.get(hypothesis.direction, ""),
+        direction=next((known for known in ctx.memory.directions if known.id == hypothesis.direction), None),
+        parent_commit=parent.commit,
     )
     try:
         return ctx.mind.execute(brief)

@@ -57,7 +57,8 @@ def unfinished(home: Home, mirror: Mirror, contract: Contract, kind: Kind = "cam
 
 
 def require_same(
-    created: CampaignCreated, now: CampaignCreated, mind: str | None, candidates: int | None, hours: float | None
+    created: CampaignCreated, now: CampaignCreated, mind: str | None, candidates: int | None, hours: float | None,
+    usd: float | None = None,
 ) -> None:
     """UsageError, one sentence, unless the campaign can go on as it began.
 
@@ -76,7 +77,7 @@ def require_same(
                 f"{created.kind.capitalize()} {id} was measured on other {name} ({before}) than this machine has ({here}), and the two "
                 "can't be compared: resume it where it began, or start anew without --resume."
             )
-    asked = {"mind": (mind, created.mind), "candidates": (candidates, created.max_candidates), "hours": (hours, created.hours)}
+    asked = {"mind": (mind, created.mind), "candidates": (candidates, created.max_candidates), "hours": (hours, created.hours), "usd": (usd, created.usd)}
     for name, (wanted, recorded) in asked.items():
         if wanted is not None and wanted != recorded:
             raise UsageError(

@@ -48,6 +48,7 @@ def _ask(ctx: Context, direction: DirectionFacts, round_: int, step: str) -> Hyp
         round=round_,
         archive=tuple(archive.values()),
         archive_sources={id: ctx.sources(candidate.commit) for id, candidate in archive.items()},
+        previous_refusal=ctx.memory.refusals.get(direction.id, ""),
     )
     answer = ctx.mind.select(brief)
     if isinstance(answer, CloseDirection):

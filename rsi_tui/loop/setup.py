@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from rsi_tui import __version__
 from rsi_tui import evaluator as evaluator_room
+from rsi_tui.config import load_settings
 from rsi_tui.contract.command import resolve_python
 from rsi_tui.contract.libraries import unavailable_knobs
 from rsi_tui.contract.load import load_contract
@@ -48,12 +49,14 @@ from rsi_tui.launch.spec import LaunchSpec, Mount
 from rsi_tui.locations import CampaignPaths, Home
 from rsi_tui.loop.adapting import adapted
 from rsi_tui.loop.context import Context
+from rsi_tui.loop.lending import lend_room
 from rsi_tui.loop.memory import Memory
 from rsi_tui.loop.recall import Recall
 from rsi_tui.loop.resuming import Kind, last_state, require_same, seconds_spent, stop_recorded, unfinished
 from rsi_tui.loop.revoking import waiting_vetoes
 from rsi_tui.minds.choose import mind_named
 from rsi_tui.minds.protocol import Mind
+from rsi_tui.minds.room import Lodger
 from rsi_tui.repo.mirror import Mirror
 
 
@@ -68,6 +71,8 @@ class Request:
     """None is the builtin one, or that of the campaign that is resumed"""
     candidates: int | None = None
     hours: float | None = None
+    usd: float | None = None
+    """most that calls to a model may cost; None is the settings' limit, if any"""
     retry: bool = False
     """try again what failed before under the same conditions"""
     approval: bool = False
@@ -168,10 +173,11 @@ def prepare(
     created = created_now(request, new_id(home), contract, mirror, launcher, mind)
     if request.resume:
         begun = unfinished(home, mirror, contract, request.kind)
-        require_same(begun, created, request.mind, request.candidates, request.hours)
+        require_same(begun, created, request.mind, request.candidates, request.hours, request.usd)
         created = begun
     # An evaluation asks no mind: the person had the idea.
-    chosen = mind or mind_named(created.mind if request.kind == "campaign" else "builtin")
+    named = created.mind if request.kind == "campaign" else "builtin"
+    chosen = mind or mind_named(named, load_settings(home.root).claude)
     return Prepared(home, request, contract, launcher, mirror, created, chosen, tell)
 
 
@@ -223,6 +229,8 @@ def _open(parts: Prepared, paths: CampaignPaths, writer: JournalWriter, listen: 
     )
     lab.between = context.heed_people
     lab.on_wait = parts.tell
+    if isinstance(parts.mind, Lodger):
+        parts.mind.enter(lend_room(context, parts.launcher, past, parts.tell))
     steps.once("created", CampaignCreated, lambda: created)
     steps.append(EngineStarted(pid=os.getpid(), resumed=parts.request.resume))
     dropped = context.forget_the_past()
@@ -324,6 +332,7 @@ def created_now(
         max_candidates=1 if alone else request.candidates or contract.proof.max_candidates,
         hours=request.hours,
         approval=request.approval,
+        usd=request.usd,
         retry=request.retry,
         options=request.options,
         trust=trust,

@@ -123,6 +123,8 @@ class SelectorBrief(Brief):
     """parents to choose from: original, best, time/peak-memory frontier, the direction's start"""
     archive_sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """by candidate of the archive: its editable files"""
+    previous_refusal: str = ""
+    """the last refusal of this direction, with the hypothesis that it was about; '' when there was none"""
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,9 @@ class ExecutorBrief:
     parent_knobs: Mapping[str, KnobValue]
     previous_refusal: str = ""
     """the last refusal of this direction, with the hypothesis that it was about; '' when there was none"""
+    direction: DirectionFacts | None = None
+    parent_commit: str = ""
+    """commit of the mirror that holds the parent, for a mind that works in a worktree"""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,173 @@
+"""Calls to a model, each with money set aside before and a record after. Threads may share one of these.
+
+A request that was answered before in this campaign is not sent again: an engine that was killed between an answer
+and the decision made of it asks the very same question when it is taken up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rsi_tui.config import ClaudeSettings, RoleSettings
+from rsi_tui.errors import BudgetError, MindError
+from rsi_tui.journal.events import ModelCalled, Role
+from rsi_tui.journal.facts import Fact, TokenFacts
+from rsi_tui.minds.claude.client import Client, Sent, TooLong
+from rsi_tui.minds.claude.money import Ledger, price_of
+from rsi_tui.minds.claude.prompts import Prompt
+from rsi_tui.minds.claude.redact import Redactor
+from rsi_tui.minds.claude.stream import Reply, estimated_tokens
+
+LONGEST_ANSWER = 60_000
+"""characters of an answer that are kept in the journal; of a longer one the begin"""
+
+Outcome = Literal["answered", "refused", "truncated", "malformed", "empty", "too_long", "failed"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """Who asks what."""
+
+    role: Role
+    direction: str
+    """'' for the Director"""
+    prompt: Prompt
+    tools: tuple[dict[str, Any], ...]
+    messages: tuple[dict[str, Any], ...]
+    max_output_tokens: int
+    retrieved: tuple[str, ...] = ()
+    reusable: bool = False
+    """an earlier answer to the same request will do"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a call."""
+
+    outcome: Outcome
+    detail: str
+    reply: Reply = field(default_factory=Reply)
+
+
+Judge = Callable[[Reply], tuple[Outcome, str]]
+"""is a complete answer of use, and if not why, a sentence"""
+
+
+class Calls:
+    """Sends questions of all roles of one campaign."""
+
+    def __init__(
+        self, settings: ClaudeSettings, client: Client, ledger: Ledger, redact: Redactor, past: tuple[Fact, ...] = ()
+    ) -> None:
+        self.ledger = ledger
+        self._settings, self._client, self._redact = settings, client, redact
+        self._answered = {
+            body.request: body
+            for body in past
+            if isinstance(body, ModelCalled) and body.outcome == "answered" and len(body.answer) < LONGEST_ANSWER
+        }
+
+    def role(self, role: Role) -> RoleSettings:
+        found: RoleSettings = getattr(self._settings, role)
+        return found
+
+    def model(self, role: Role) -> str:
+        return self.role(role).model or self._settings.model
+
+    def ask(self, question: Question, judge: Judge) -> Answer:
+        """Send a question and record what came of it.
+
+        Raises BudgetError when it might break a cap, MindError when the API can't be reached; both leave a record.
+        """
+        request = self._request(question)
+        digest = hashlib.sha256(json.dumps(request, sort_keys=True, default=str).encode("utf-8", "surrogateescape")).hexdigest()
+        if question.reusable and (known := self._answered.get(digest)) is not None:
+            return self._again(question, digest, known, judge)
+        call, sent, began = self.ledger.new_call(), Sent(), time.monotonic()
+        price = price_of(str(request["model"]), self._settings.cache_hours)
+        prompt_tokens = estimated_tokens(json.dumps(request, default=str, ensure_ascii=False))
+
+        def reserve(taken: TokenFacts) -> None:
+            most = taken + TokenFacts(cache_write=prompt_tokens, output=question.max_output_tokens)
+            self.ledger.reserve(
+                call, question.role, question.direction, str(request["model"]), most.total, price.of(most) if price else None
+            )
+
+        answer = Answer("failed", "")
+        try:
+            reply = self._client.send(request, reserve, sent)
+            answer = Answer(*judge(reply), reply)
+        except TooLong as error:
+            answer = Answer("too_long", str(error))
+        except BudgetError as error:
+            answer = Answer("failed", str(error))
+            raise
+        except MindError as error:
+            answer = Answer("failed", str(error))
+            raise
+        except BaseException as error:
+            answer = Answer("failed", f"given up: {error}" if str(error) else "given up")
+            raise
+        finally:
+            called = ModelCalled(
+                call=call, role=question.role, direction=question.direction, model=str(request["model"]), prompt=question.prompt.id,
+                request=digest, retrieved=question.retrieved, outcome=answer.outcome, detail=self._redact(answer.detail),
+                answer=self._kept(answer.reply), attempts=tuple(sent.attempts), tokens=sent.tokens,
+                usd=price.of(sent.tokens) if price else None, waited_s=sent.waited_s, seconds=time.monotonic() - began,
+            )  # fmt: skip
+            self.ledger.settle(called)
+        if answer.outcome == "answered":
+            self._answered[digest] = called
+        return answer
+
+    def _again(self, question: Question, digest: str, known: ModelCalled, judge: Judge) -> Answer:
+        """The answer of an earlier call, recorded as used once more, for nothing."""
+        reply = Reply(blocks=json.loads(known.answer), stop_reason="tool_use", complete=True)
+        outcome, detail = judge(reply)
+        self.ledger.settle(
+            known.model_copy(update={
+                "call": self.ledger.new_call(), "reused": known.call, "tokens": TokenFacts(), "usd": 0.0, "attempts": (),
+                "outcome": outcome, "detail": detail, "waited_s": 0.0, "seconds": 0.0, "direction": question.direction,
+            })
+        )  # fmt: skip
+        return Answer(outcome, detail, reply)
+
+    def _request(self, question: Question) -> dict[str, Any]:
+        role = self.role(question.role)
+        request: dict[str, Any] = {
+            "model": self.model(question.role),
+            "max_tokens": question.max_output_tokens,
+            "system": [{"type": "text", "text": question.prompt.text, "cache_control": self.cache_control}],
+            "tools": list(question.tools),
+            "messages": _encodable(list(question.messages)),
+        }
+        if role.effort:
+            request["output_config"] = {"effort": role.effort}
+        return request
+
+    @property
+    def cache_control(self) -> dict[str, str]:
+        """The mark at the end of a part of the prompt that stays the same."""
+        return {"type": "ephemeral", "ttl": "1h"} if self._settings.cache_hours else {"type": "ephemeral"}
+
+    def _kept(self, reply: Reply) -> str:
+        shown = [block for block in reply.blocks if block.get("type") in ("text", "tool_use")]
+        text = json.dumps(shown, ensure_ascii=False) if shown else ""
+        return self._redact(text.encode("utf-8", "replace").decode())[:LONGEST_ANSWER]
+
+
+def _encodable(value: Any) -> Any:
+    """The same with what can't be sent as UTF-8 (bytes of a file that are no text, halves of a character) replaced."""
+    if isinstance(value, str):
+        return re.sub("[\ud800-\udfff]", "\ufffd", value)
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    return value
