@@ -179,6 +179,7 @@ canaries = false
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_new_code_of_the_executor_is_proven_faster_by_the_real_evaluator(tmp_path: Path) -> None:
     place = tiny_repository(tmp_path / "tiny", workload__toml=(TINY / "workload.toml").read_text() + PROOF)
