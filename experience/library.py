@@ -271,13 +271,20 @@ class DirectLibrary:
         self.tend()
 
     def wants_tending(self) -> bool:
-        """It has become so large that `tend` would make searches faster."""
+        """So much was stored that `tend` would make searches faster."""
         with self._lock:
-            return self._with_vectors(lambda: self._vectors.wants_index)
+            return self._with_vectors(lambda: self._vectors.wants_tidying or self._vectors.wants_index)
 
     def tend(self) -> None:
-        """Make the indices that a large library needs, while others go on searching; for a quiet hour."""
-        if self.wants_tending():
+        """Merge what was written and make the indices that a large library needs; for a quiet moment.
+
+        Others go on searching while indices are made.
+        """
+        with self._lock:
+            if self._with_vectors(lambda: self._vectors.wants_tidying):
+                self._vectors.optimise()
+            wanted = self._vectors.wants_index
+        if wanted:
             self._vectors.make_index()
 
     def close(self) -> None:

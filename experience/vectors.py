@@ -34,13 +34,13 @@ OPTIMISE_EVERY = 20
 """writes between two calls of optimize: single additions pile up files and slow every search"""
 OPTIMISE_AT_LEAST = 100
 """writes after which it is called however small they were"""
-TAIL = 0.1
-"""share of rows that no index knows, above which every search reads them for a long time"""
+TAIL, QUIET_TAIL = 0.25, 0.02
+"""share of rows that the full-text index does not know, above which they are taken in at once, and in a quiet moment"""
 INDEX_FROM = 50_000
 """rows from which a search is answered by way of indices; below, reading all takes less than 0.1 s"""
 GROWN = 4
 """times as many rows as an index of vectors was made for, at which it is made anew"""
-PROBES, REFINE = 50, 10
+PROBES, REFINE = 150, 20
 """partitions that a search reads, and how many times more candidates than hits are compared exactly"""
 FARTHEST = 0.9
 """cosine distance beyond which two texts have nothing to do with each other"""
@@ -194,6 +194,12 @@ class VectorTable:
         """Merge small files, take new rows into the indices, drop versions that nobody reads."""
         self._table.optimize(cleanup_older_than=timedelta(milliseconds=1))
         self._writes = 0
+
+    @property
+    @_lance_errors
+    def wants_tidying(self) -> bool:
+        """Enough was written that searches will be faster once it is merged; worth a quiet moment."""
+        return self._writes > 0 and (self._writes >= OPTIMISE_EVERY or self.tail > QUIET_TAIL * self._table.count_rows())
 
     @property
     @_lance_errors

@@ -8,6 +8,7 @@ through the same function, so that they can't disagree.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _WORD = re.compile(r"\w(?:[\w.:/+-]*\w)?")
 _SEPARATOR = re.compile(r"[_.:/+-]+")
@@ -22,12 +23,13 @@ def parts_of(word: str) -> list[str]:
     return [part.lower() for piece in _SEPARATOR.split(word) for part in _CAMEL.split(piece) if part]
 
 
-def _forms(word: str) -> list[str]:
+@lru_cache(maxsize=50_000)  # texts of this trade share their words
+def _forms(word: str) -> tuple[str, ...]:
     parts = parts_of(word)
     forms = [word.lower()]
     if len(parts) > 1 and not all(part.isdigit() for part in parts):
         forms += [part for part in parts if len(part) > 1] + ["".join(parts)]
-    return forms
+    return tuple(forms)
 
 
 def words_of(text: str) -> list[str]:

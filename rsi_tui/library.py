@@ -8,6 +8,7 @@ between trials, never during one; the server loads its encoder when the host's l
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import logging
 import os
@@ -238,16 +239,26 @@ class _Starter:
         try:
             self._home.library.mkdir(parents=True, exist_ok=True)
             log.touch(mode=0o600)
+            mark = os.open(self._home.library / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ExperienceError(f"the library's folder {self._home.library} can't be used: {error.strerror}.") from error
-        self._said = log.stat().st_size
-        # Through a shell that ends at once, so that the server is nobody's child.
+        try:
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._said = log.stat().st_size
+            self._pid = self._spawn(log, mark)
+        except BlockingIOError:
+            return  # somebody else has started one, which holds the lock as long as it lives
+        finally:
+            os.close(mark)
+
+    def _spawn(self, log: Path, mark: int) -> int:
+        """The server's process, which inherits `mark`; through a shell that ends at once, so that it is nobody's child."""
         started = subprocess.run(
             ["/bin/sh", "-c", '"$@" </dev/null >>"$0" 2>&1 & echo $!', str(log), sys.executable, "-P", "-m", SERVER, str(self._home.root)],
-            stdout=subprocess.PIPE, check=True, start_new_session=True, cwd="/",
+            stdout=subprocess.PIPE, check=True, start_new_session=True, cwd="/", pass_fds=(mark,),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )  # fmt: skip
-        self._pid = int(started.stdout)
+        return int(started.stdout)
 
 
 def log_of(home: Home) -> Path:

@@ -18,7 +18,7 @@ from rsi_tui.errors import JournalError, LibraryError
 from rsi_tui.journal import chain
 from rsi_tui.journal import events as ev
 from rsi_tui.journal.chain import JournalWriter, read_events
-from rsi_tui.journal.home import add_note
+from rsi_tui.journal.home import add_note, note_dropped
 from rsi_tui.journal.rows import SOFTWARE, batch_of, host_conditions
 from rsi_tui.locations import Home
 from tests.support.story import STAGES, Stage, write_home, write_story
@@ -248,6 +248,54 @@ def test_rebuild_reads_the_journals_again_and_names_what_it_could_not(tmp_path: 
     assert ["20261130-2" in note for note in lib.rebuild(opened)] == [True]
     assert [row.id for row in opened.campaigns()] == [CAMPAIGN]
     opened.close()
+
+
+def test_an_import_brings_each_campaign_once_and_comes_back_after_a_rebuild(tmp_path: Path) -> None:
+    theirs = write_home(tmp_path / "theirs")
+    write_story(theirs.campaign("20261130-2").journal, campaign="20261130-2")
+    add_note(theirs, "a colleague", "Huge pages helped on the old kernel")
+    opened = lib.open_library(theirs)
+    told = {row.id: row for row in opened.campaigns()}
+    assert lib.export(opened, tmp_path / "out") == 2
+    opened.close()
+    home = write_home(tmp_path / "ours", until="screening")
+    assert lib.import_folder(home, tmp_path / "out") == lib.import_folder(home, tmp_path / "out") == 2
+    opened = lib.open_library(home)
+    for _ in range(2):
+        rows = {row.id: row for row in opened.campaigns()}
+        assert rows["20261130-2"] == told["20261130-2"]
+        assert rows[CAMPAIGN] != told[CAMPAIGN], "what this home has itself is its own"
+        assert opened.search("huge pages kernel")[0].entry.text == "Huge pages helped on the old kernel"
+        assert opened.stats().entries["note"] == 1
+        assert lib.rebuild(opened) == []
+    opened.close()
+
+
+def test_what_is_no_export_is_not_imported(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(LibraryError, match="is no export of a library"):
+        lib.import_folder(Home(tmp_path / "home"), tmp_path / "folder")
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_retrieval_is_told_with_what_it_led_to(tmp_path: Path) -> None:
+    found = batch_at(tmp_path).retrievals
+    assert found, "the story asks its library"
+    assert found[0].id == f"{CAMPAIGN}/r1"
+    assert {row.paid for row in found} <= {"proven", "not proven"}
+    assert any(row.about.startswith(f"{CAMPAIGN}/d") for row in found)
+    assert all(set(row.used) <= set(row.hits) for row in found)
+
+
+def test_what_was_measured_again_and_what_was_removed_are_notes(tmp_path: Path) -> None:
+    home = write_home(tmp_path)
+    with JournalWriter.open(home.campaign(CAMPAIGN).journal) as journal:
+        journal.append(ev.Replayed(campaign=CAMPAIGN, candidate="c6", replay="r1", outcome="agrees", reason="1.9 again", before=None, now=None))
+    note_dropped(home, ev.Dropped(who="a person", files=(ev.DroppedFile(path="campaigns/x/logs/t1.log", bytes=77, why="output of a run"),)))
+    reader = lib.HomeReader(home)
+    texts = [entry.text for entry in (*reader.batch(CAMPAIGN).entries, *reader.knowledge()) if entry.kind == "note"]
+    assert any("measured again, c6: agrees" in text for text in texts)
+    assert any("1 files, 77 bytes" in text and "t1.log" in text for text in texts)
 
 
 def test_an_engine_that_has_it_open_is_named(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ import psutil
 from experience.client import RemoteLibrary
 from experience.encoder import MiniLM
 from experience.errors import ExperienceError
+from experience.interface import ExperienceLibrary
 from experience.library import DirectLibrary, open_library
 from experience.records import Entry
 from rsi_tui import library as room
@@ -141,9 +142,18 @@ def asked(home: Home) -> tuple[list[float], float, float, float, int]:
     patient.campaigns()
     listing = time.monotonic() - began
     peak = peak_bytes(server_of(home))
-    assert isinstance(patient, RemoteLibrary)
-    patient.end_server()
+    words.close()
+    end(home, patient)
     return times, first, meaning, listing, peak
+
+
+def end(home: Home, library: ExperienceLibrary) -> None:
+    """End a home's server, and wait until its files are free."""
+    assert isinstance(library, RemoteLibrary)
+    pid = server_of(home)
+    library.end_server()
+    while psutil.pid_exists(pid):
+        time.sleep(0.1)
 
 
 def server_of(home: Home) -> int:
@@ -232,8 +242,7 @@ def killed(home: Home, kills: int) -> tuple[int, int, list[float], list[str], li
     met, others = list[float](), list[float]()
     for began, took in (wait for client in clients for wait in client.waits):
         (met if any(began <= at <= began + took for at in struck) else others).append(took)
-    assert isinstance(first, RemoteLibrary)
-    first.end_server()
+    end(home, first)
     return len(names), len(names) - held, met, [error for client in clients for error in client.errors], others
 
 
@@ -297,8 +306,11 @@ def main() -> int:
 
 
 def _run(folder: Path, entries: int, kills: int, told: argparse.Namespace) -> int:
+    found: list[Figure] = []
     try:
-        found = list(figures(Home(folder), entries, kills, time.monotonic() + told.seconds))
+        for figure in figures(Home(folder), entries, kills, time.monotonic() + told.seconds):
+            print(f"{figure.name}: {figure.value} {figure.unit}", file=sys.stderr)
+            found.append(figure)
     except corpus.LaterError:
         print("not done: call it again with the same --home", file=sys.stderr)
         return AGAIN
