@@ -26,14 +26,14 @@ FASTER = ("model.py", END_OF_MODEL, END_OF_MODEL + "\n\nEFFECT_1 = -0.16\n")
 MODEL = (TINY / "model.py").read_text()
 MASK = MODEL[MODEL.index("        mask = torch.tril") : MODEL.index("        self.heads = heads")]
 BIAS = '''        bias = torch.full((block_size, block_size), float("-inf")).triu(1)
-        self.register_buffer("bias", bias, persistent=False)
+        self.register_buffer("mask", bias, persistent=False)
 '''
 ATTENTION = MODEL[MODEL.index("        q = self.query(x)") : MODEL.index("        return self.proj(y")]
 FUSED = '''        H, D = self.heads, C // self.heads
         q = self.query(x).view(B, T, H, D).transpose(1, 2).reshape(B * H, T, D)
         k = self.key(x).view(B, T, H, D).transpose(1, 2).reshape(B * H, T, D)
         v = self.value(x).view(B, T, H, D).transpose(1, 2).reshape(B * H, T, D)
-        att = F.softmax(torch.baddbmm(self.bias[:T, :T], q, k.transpose(1, 2), alpha=1.0 / math.sqrt(D)), dim=-1)
+        att = F.softmax(torch.baddbmm(self.mask[:T, :T], q, k.transpose(1, 2), alpha=1.0 / math.sqrt(D)), dim=-1)
         y = (att @ v).view(B, H, T, D)
 '''
 """scale and mask within the product of queries and keys: what no technique of the library does"""
@@ -179,6 +179,7 @@ canaries = false
 """
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_new_code_of_the_executor_is_proven_faster_by_the_real_evaluator(tmp_path: Path) -> None:
