@@ -60,6 +60,8 @@ __all__ = [
 ]  # fmt: skip
 
 
+GAVE_UP = "can't serve: "
+"""begin of a line of the server's log that says why it ends"""
 SERVER = "rsi_tui.library"
 """module that is run to serve a home"""
 MOST_OF_A_DOCUMENT = 8 * 2**20
@@ -234,8 +236,8 @@ class _Starter:
         log = log_of(self._home)
         if self._pid and process_start(self._pid):
             return
-        if self._pid and log.stat().st_size > self._said:
-            raise ExperienceError(f"the library's server ended at once: {_last_line(log)}")
+        if self._pid and (why := _gave_up(log, self._said)):
+            raise ExperienceError(f"the library's server ended at once: {why}")
         try:
             self._home.library.mkdir(parents=True, exist_ok=True)
             log.touch(mode=0o600)
@@ -266,12 +268,15 @@ def log_of(home: Home) -> Path:
     return home.library / "server.log"
 
 
-def _last_line(path: Path) -> str:
+def _gave_up(log: Path, since: int) -> str:
+    """Why a server ended without having served, by what its log says from a byte on; '' where it says nothing of that."""
     try:
-        lines = path.read_text("utf-8", "replace").strip().splitlines()
+        said = log.read_bytes()[since:].decode("utf-8", "replace").splitlines()
     except OSError:
-        return "nothing is known of why."
-    return lines[-1] if lines else "it said nothing."
+        return ""
+    told = [line.removeprefix(GAVE_UP) for line in said if line.startswith(GAVE_UP)]
+    crashed = [line for line in said if line and not line[0].isspace()][-1:] if any(line.startswith("Traceback ") for line in said) else []
+    return next(iter([*told[-1:], *crashed]), "")
 
 
 def serve(home: Home, address: Address | None = None, token: str = "") -> bool:
@@ -481,7 +486,7 @@ def main() -> int:
     try:
         serve(Home(Path(sys.argv[1])))
     except RsiError as error:
-        print(error, file=sys.stderr)
+        print(f"{GAVE_UP}{error}", file=sys.stderr)
         return error.exit_code
     return 0
 
