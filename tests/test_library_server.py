@@ -74,9 +74,9 @@ def test_it_is_started_on_demand_answers_by_words_first_and_by_meaning_soon(home
     assert first and time.monotonic() - began < 30
     assert waited(lambda: "words only" not in library.search("memory limit", limit=1)[0].why, 60)
     assert library.search("memory limit", limit=1)[0].why.count("distance")
-    mode = (home.library / "server.socket").stat().st_mode
-    assert stat.S_ISSOCK(mode) and stat.S_IMODE(mode) == 0o600
-    assert lib.end_server(home) and waited(lambda: not (home.library / "server.socket").exists())
+    place = address_of(home.library).path
+    assert place is not None and stat.S_ISSOCK(place.stat().st_mode) and stat.S_IMODE(place.stat().st_mode) == 0o600
+    assert lib.end_server(home) and waited(lambda: not place.exists())
     assert not lib.end_server(home)
 
 
@@ -115,7 +115,7 @@ def test_many_clients_at_once_start_one_server(home: Home) -> None:
 def test_what_a_dead_server_left_is_no_obstacle(home: Home) -> None:
     home.library.mkdir(parents=True)
     dead = socket.socket(socket.AF_UNIX)
-    dead.bind(str(home.library / "server.socket"))
+    dead.bind(str(address_of(home.library).path))
     dead.close()
     (home.library / "server.lock").write_text("999999\n")
     assert lib.open_library(home).campaigns()

@@ -127,7 +127,7 @@ def _made(planted: Planted) -> list[str]:
 def _digest(planted: Planted) -> str:
     """Names, sizes, times and contents of the planted files; not of what trials may write."""
     own = planted.home.campaign("k1")
-    skipped = {own.scratch, own.live_log}
+    skipped = {own.scratch, own.live_log, own.logs}
     digest = hashlib.sha256()
     for root in (planted.person, planted.home.root, planted.home.root.parent / "program" / "data"):
         for top, folders, names in os.walk(root):
