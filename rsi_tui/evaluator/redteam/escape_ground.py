@@ -37,6 +37,8 @@ from rsi_tui.repo.git import isolated_environment
 from rsi_tui.repo.mirror import Mirror
 
 _TIMEOUT_S = 30
+_MOST_TRIES = 5
+"""how often an attempt is made that is over before it was looked at, as on a busy machine"""
 CONTRACT = """
 [workload]
 name = "escapes"
@@ -59,7 +61,7 @@ default = "witness"
 flag = "--attempt {{}}"
 """
 TRAIN = '''
-import json, os, sys
+import json, os, sys, time
 name = sys.argv[sys.argv.index("--attempt") + 1]
 with open("attempts/told.json") as file:
     told = json.load(file)
@@ -75,6 +77,7 @@ for way in [key for key in space if key.startswith("way_")]:
         print("way", way + ": tried", flush=True)
     except BaseException as error:
         print("way", way + ":", type(error).__name__ + ":", str(error)[:150], flush=True)
+time.sleep(0.1)  # looked at every 0.03 s
 '''
 WITNESS = '''
 import hashlib, os, resource
@@ -124,14 +127,19 @@ class Ground:
 
     def attempt(self, name: str) -> Attempted:
         """Make one attempt, then see what it left, and whether an honest trial after it sees any of it."""
-        watch = Watch(self.planted.mark, self.planted.home.root, LaunchSpec((), "/", (), {}, 1.0).max_processes + 2)
-        began = time.monotonic()
-        try:
-            output, killed_for, wall_s = self._trial(name)
-        finally:
-            watch.close()
-        gone_s = time.monotonic() - began - wall_s
-        traces = list(watch.traces)
+        outputs = []
+        for _ in range(_MOST_TRIES):
+            watch = Watch(self.planted.mark, self.planted.home.root, LaunchSpec((), "/", (), {}, 1.0).max_processes + 2)
+            began = time.monotonic()
+            try:
+                output, killed_for, wall_s = self._trial(name)
+            finally:
+                watch.close()
+            gone_s = time.monotonic() - began - wall_s
+            outputs.append(output)
+            if watch.looks or watch.traces:
+                break
+        output, traces = "\n".join(outputs), list(watch.traces)
         traces += [f"got {place}" for place, token in self.planted.tokens.items() if token in output]
         if survivors := marked(self.planted.mark):
             traces.append(f"{len(survivors)} processes outlived it")
