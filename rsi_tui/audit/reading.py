@@ -31,6 +31,7 @@ from rsi_tui.journal.view import (
     damaged_campaigns,
     list_campaigns,
     load_campaign,
+    newest_campaign,
 )
 from rsi_tui.locations import Home
 
@@ -155,12 +156,12 @@ def _write_whole(target: Path, text: str) -> None:
 
 
 def find_campaign(home: Home, campaign: str | None) -> str:
-    """The id of a campaign that exists; the newest for None. Raises UsageError naming the nearest."""
+    """The id of a campaign that exists; the newest that is no replay for None. Raises UsageError naming the nearest."""
     known = campaign_ids(home)
     if not known:
         raise UsageError(NO_CAMPAIGN)
     if campaign is None:
-        return known[0]
+        return newest_campaign(home)
     if campaign not in known:
         raise UsageError(pages.unknown(campaign, known, "the campaigns of this home"))
     return campaign
@@ -175,11 +176,11 @@ def resolve(home: Home, id: str | None) -> tuple[CampaignView, str]:
     if not known:
         raise UsageError(NO_CAMPAIGN)
     if not id or id in known:
-        return load_campaign(home, id or known[0]), ""
+        return load_campaign(home, id or newest_campaign(home)), ""
     campaign, slash, rest = id.partition("/")
     if slash:
         return load_campaign(home, find_campaign(home, campaign)), rest.rpartition("/")[2]
-    view = load_campaign(home, known[0])
+    view = load_campaign(home, newest_campaign(home))
     if not _has(view, id) and not _looks_local(id):
         raise UsageError(pages.unknown(id, known, "the campaigns of this home"))
     return view, id

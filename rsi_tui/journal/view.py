@@ -692,6 +692,12 @@ def campaign_ids(home: Home) -> list[str]:
     return [name for at, name in sorted(found, reverse=True) if at]
 
 
+def newest_campaign(home: Home) -> str:
+    """Id of the newest campaign, '' where there is none; a replay, which is about another campaign, only where nothing else is."""
+    known = campaign_ids(home)
+    return next((id for id in known if b'"kind":"replay"' not in _first_line(home.campaign(id).journal)), next(iter(known), ""))
+
+
 def list_campaigns(home: Home) -> list[CampaignView]:
     """Views of all campaigns of a home that can be read, newest first; see `damaged_campaigns`."""
     views = []
@@ -714,12 +720,16 @@ def damaged_campaigns(home: Home) -> dict[str, str]:
 
 def _first_time(path: Path) -> str:
     """Time of a journal's first event, '' when nothing is written yet."""
-    try:
-        with path.open("rb") as file:
-            line = file.readline()
-    except OSError as error:
-        raise JournalError(f"cannot read the journal {path}: {error.strerror}.") from error
+    line = _first_line(path)
     if not line.endswith(b"\n"):
         return ""
     start = line.find(b'"at":"')
     return line[start + 6 : line.find(b'"', start + 6)].decode("ascii", "replace") if start >= 0 else "?"
+
+
+def _first_line(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.readline()
+    except OSError as error:
+        raise JournalError(f"cannot read the journal {path}: {error.strerror}.") from error

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from rsi_tui.audit.reading import find_campaign
 from rsi_tui.journal import chain
 from rsi_tui.journal.events import Calibrated, CandidateBuilt, Claimed, Replayed, Revoked
 from rsi_tui.journal.facts import CandidateFacts, ClaimFacts, Interval
-from rsi_tui.journal.view import CampaignView, load_campaign
+from rsi_tui.journal.view import CampaignView, campaign_ids, load_campaign, newest_campaign
 from rsi_tui.locations import Home
 from rsi_tui.loop.replaying import Replay, judged, measured_again, replay_page
 from rsi_tui.loop.revoking import record_replay
 from rsi_tui.minds.builtin.mind import BuiltinMind
 from tests.support.loops import Bench, Oracle, bench
-from tests.support.story import write_home
+from tests.support.story import story, write_home
 
 ID = "20261130-1"
 PROVEN = Interval(estimate=1.25, low=1.2, high=1.3, confidence=0.99)
@@ -127,6 +128,16 @@ def test_what_does_not_refute_leaves_the_adoption(tmp_path: Path, outcome: str) 
     before = tuple(known.id for known in load_campaign(home, ID).adopted())
     assert noted(home, outcome) == before
     assert len(load_campaign(home, ID).replays) == 1
+
+
+def test_a_replay_is_not_the_newest_campaign(tmp_path: Path) -> None:
+    home = write_home(tmp_path / "home")
+    opening = next(story("20261130-2")).model_copy(update={"kind": "replay", "replays": f"{ID}/c1"})
+    with chain.JournalWriter.open(home.campaign("20261130-2").journal) as writer:
+        writer.append(opening)
+    assert set(campaign_ids(home)) == {ID, "20261130-2"}
+    assert newest_campaign(home) == ID
+    assert find_campaign(home, "20261130-2") == "20261130-2"
 
 
 def test_a_person_reads_the_outcome_and_the_difference_of_machines() -> None:
