@@ -42,11 +42,14 @@ def probability_fits(parent_peak: int | None, memory: float, limit: int) -> floa
     return normal_cdf((math.log(limit / parent_peak) - memory) / MEMORY_SD)
 
 
-def score(estimate: Estimate, parent_peak: int | None, limit: int, margin: float) -> Choice:
-    """Score a change; its cost is the run time it is expected to have, `margin` the practical one (fraction)."""
+def score(estimate: Estimate, parent_peak: int | None, limit: int, margin: float, startup: float = 0.0) -> Choice:
+    """Score a change; its cost is the run time it is expected to have, `margin` the practical one (fraction).
+
+    `startup`: what its runs take longer to start, in lengths of a run.
+    """
     improvement = expected_improvement(estimate.time, estimate.time_sd)
     fits = probability_fits(parent_peak, estimate.memory, limit)
-    cost = math.exp(estimate.time)
+    cost = math.exp(estimate.time) + startup
     chance = normal_cdf((math.log1p(-margin) - estimate.time) / estimate.time_sd)
     words = (
         f"expected {percent(estimate.time)} of step time, give or take {100 * estimate.time_sd:.0f} points, "

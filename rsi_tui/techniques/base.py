@@ -34,10 +34,12 @@ class Effect:
     """Predicted effect against the situation it is applied to, as natural logs."""
 
     time: float
-    """log-ratio of step time; negative is faster"""
+    """log-ratio of step time, start-up spread over the job; negative is faster"""
     memory: float = 0.0
     """log-ratio of peak memory; negative is leaner"""
     confidence: Literal["low", "medium", "high"] = "low"
+    startup_s: float = 0.0
+    """seconds by which a run starts later, which a trial pays whole; `time` holds its share of a long job"""
 
 
 @dataclass(frozen=True)

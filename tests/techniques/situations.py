@@ -23,6 +23,7 @@ def contract(
     knobs: tuple[Knob, ...] = KNOBS,
     rules: tuple[str, ...] | None = None,
     steps: tuple[int, int] = (10, 16),
+    amortise_over: int = 20_000,
 ) -> Contract:
     names = {k.name for k in knobs}
     found = ("per_pass * passes == 8",) if {"per_pass", "passes"} <= names else ()
@@ -33,7 +34,7 @@ def contract(
             command="python any.py", threads=2, memory_limit_bytes=2**30, timeout_s=60, progress="x", checkpoint="y"
         ),
         editable=("*.py",),
-        objective=Objective(steps=steps),
+        objective=Objective(steps=steps, amortise_over=amortise_over),
         invariants=Invariants(precision=precision),
         knobs=knobs,
         proof=Proof(),
@@ -48,6 +49,7 @@ def profile(
     step_s: float = 0.4,
     page_faults: float | None = None,
     device: str = "cpu",
+    peak_bytes: int = 700 * 2**20,
 ) -> ProfileFacts:
     """A profile with these shares."""
     return ProfileFacts(
@@ -59,7 +61,7 @@ def profile(
         operators=tuple(
             OperatorFacts(name=name, self_s=share * step_s, share=share, calls=10) for name, share in (operators or {}).items()
         ),
-        peak_bytes=700 * 2**20,
+        peak_bytes=peak_bytes,
         tokens_per_step=2048,
         page_faults_per_step=page_faults,
         parameters=2_000_000,

@@ -179,11 +179,19 @@ def test_a_larger_micro_batch_is_no_gain_while_the_allocator_faults() -> None:
     assert get("smaller-micro-batch").predict(off).time < 0
 
 
-def test_compiling_is_unattractive_for_short_runs() -> None:
-    short = get("torch-compile").predict(situation({}, profile=profile(step_s=0.3)))
-    long = get("torch-compile").predict(situation({}, profile=profile(step_s=2.0), steps=(2000, 4000)))
-    assert short.time > 1.0
+def test_a_cold_compile_counts_by_its_share_of_the_job() -> None:
+    seen = profile(step_s=0.3)
+    short = get("torch-compile").predict(situation({}, profile=seen, amortise_over=100))
+    long = get("torch-compile").predict(situation({}, profile=seen, amortise_over=20_000))
+    assert short.time > 0.5
     assert long.time < -0.1
+    assert short.startup_s == long.startup_s > 20
+
+
+def test_the_memory_of_the_compilers_counts_on_a_cpu() -> None:
+    lean, large = profile(peak_bytes=400 * 2**20), profile(peak_bytes=4 * 2**30)
+    assert get("regional-compile").predict(situation({}, profile=lean)).memory > 0.5
+    assert get("regional-compile").predict(situation({}, profile=large)).memory < 0
 
 
 def test_memory_is_predicted_in_the_right_direction() -> None:

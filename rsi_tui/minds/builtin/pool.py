@@ -89,7 +89,7 @@ def _known(
     ids = (technique.id,)
     expected = _estimate(brief, ids, change, effect)
     tried = tried_here(ids, start.techniques, brief.attempts)
-    return _Known(technique, change, effect, expected, _score(brief, expected, start_peak), tried)
+    return _Known(technique, change, effect, expected, _score(brief, expected, start_peak, effect.startup_s), tried)
 
 
 def _estimate(brief: Brief, ids: tuple[str, ...], change: Change, effect: Effect) -> Estimate:
@@ -97,16 +97,25 @@ def _estimate(brief: Brief, ids: tuple[str, ...], change: Change, effect: Effect
     return estimate(ids, change.knobs, effect, brief.past, brief.noise_scale, brief.attempts, limit)
 
 
-def _score(brief: Brief, expected: Estimate, start_peak: int | None) -> Choice:
-    contract = brief.contract
-    return score(expected, start_peak, contract.launch.memory_limit_bytes, contract.objective.margin)
+def _score(brief: Brief, expected: Estimate, start_peak: int | None, startup_s: float) -> Choice:
+    contract, profile = brief.contract, brief.profile
+    run_s = sum(contract.objective.steps) / 2 * profile.step_s if profile is not None else 0.0
+    startup = startup_s / run_s if run_s > 0 else 0.0
+    return score(expected, start_peak, contract.launch.memory_limit_bytes, contract.objective.margin, startup)
 
 
 def _pairs(
     brief: Brief, start: CandidateFacts, start_peak: int | None, situation: Situation, known: Sequence[_Known]
 ) -> Iterator[Option]:
-    """Each technique that would not fit alone, with each that could make room for it."""
-    hungry = [one for one in known if one.estimate.time < 0 and one.estimate.memory > 0 and one.choice.fits < TIGHT]
+    """Each technique that would not fit alone, with each that could make room for it.
+
+    What compilers take at the start of a run, no saving of the program makes room for.
+    """
+    hungry = [
+        one
+        for one in known
+        if one.estimate.time < 0 and one.estimate.memory > 0 and one.choice.fits < TIGHT and not one.effect.startup_s
+    ]
     savers = [one for one in known if one.estimate.memory < SAVES]
     for fast in hungry:
         for lean in savers:
@@ -118,7 +127,7 @@ def _pairs(
             except PatchError:
                 continue
             expected = _together(brief, ids, change, lean, fast)
-            choice = _score(brief, expected, start_peak)
+            choice = _score(brief, expected, start_peak, lean.effect.startup_s + fast.effect.startup_s)
             if choice.fits - fast.choice.fits >= WIDENS:
                 yield Option((lean.technique, fast.technique), change, expected, choice)
 

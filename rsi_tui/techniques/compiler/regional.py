@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from math import log
-
 import libcst as cst
 
 from rsi_tui.contract.model import Layer
 from rsi_tui.techniques.base import Change, Effect, Situation
 from rsi_tui.techniques.codemod import Codemod
-from rsi_tui.techniques.compiler.compile import SAVED_BY_COMPILING
+from rsi_tui.techniques.compiler.compile import SAVED_BY_COMPILING, compiled
 from rsi_tui.techniques.idioms.modules import module_classes, module_names
 from rsi_tui.techniques.idioms.program import Program, SourceFile
 from rsi_tui.techniques.idioms.training import owners, trained_modules
 from rsi_tui.techniques.idioms.tree import Edits, code, keyword, walk, with_keyword
 from rsi_tui.techniques.memory.checkpointing import module_lists
 
-COLD_BLOCK_S = 12.0
-"""one cold compile of one block's forward and backward pass"""
+COLD_BLOCK_S = 36.0
+"""one cold compile of one block's forward and backward pass, two cores; most of it is the compiler's own start"""
 SAVED_BY_REGIONS = 0.8
 """of what compiling the whole model saves"""
 
@@ -53,13 +51,7 @@ class RegionalCompile(Codemod):
                     )
 
     def predict(self, situation: Situation) -> Effect:
-        profile = situation.profile
-        if profile is None or profile.step_s <= 0:
-            return Effect(time=0.5)
-        steps = sum(situation.contract.objective.steps) / 2
-        # a run pays the whole compile, however long a real job is
-        cold = COLD_BLOCK_S / max(1e-9, steps * profile.step_s)
-        return Effect(log(1 - SAVED_BY_REGIONS * SAVED_BY_COMPILING + cold), memory=-0.04)
+        return compiled(situation, SAVED_BY_REGIONS * SAVED_BY_COMPILING, COLD_BLOCK_S)
 
 
 def _looped_lists(program: Program) -> dict[str, tuple[str, ...]]:
