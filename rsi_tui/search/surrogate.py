@@ -212,6 +212,18 @@ class Process:
                 mean, covariance = found.mean, found.covariance_matrix
         return Forecast(mean.numpy().astype(np.float64), covariance.numpy().astype(np.float64))
 
+    def evidence(self) -> float:
+        """Log marginal likelihood of what was seen under the scales as they are; 0 when nothing was."""
+        if self._model is None:
+            return 0.0
+        self._model.train()
+        with torch.no_grad():
+            inputs, targets = self._model.train_inputs[0], self._model.train_targets
+            found = self._model.likelihood(self._model(inputs), [inputs])
+            value = float(found.log_prob(targets))
+        self._model.eval()
+        return value
+
     def _mean(self) -> _Predicted:
         return _Predicted(torch.from_numpy(self.effects), self.constant, differences=self.differences)
 
@@ -258,6 +270,10 @@ class Surrogate:
         self.observations = tuple(observations)
         self.time.see(self._times(), refit=refit)
         self.memory.see(self._peaks(), refit=refit)
+
+    def evidence(self) -> float:
+        """How well the belief explains the times that were seen: their log marginal likelihood."""
+        return self.time.evidence()
 
     def times(self, points: Sequence[Point]) -> Forecast:
         """Log-ratio of step time to the original's, without noise."""

@@ -1,8 +1,9 @@
 """The builtin Director: what to investigate next, from profile, library and this campaign's own record.
 
 It first asks whether something proven before on such a machine still holds; then opens, layer by
-layer, the direction with the largest expected gain, each layer once for each base. It ends the
-search when no layer promises more than the practical margin.
+layer, the direction with the largest expected gain, each layer once for each base. When half of the
+budget is spent, or no layer promises enough, it asks which of the changes go together. It ends the
+search when neither a layer nor a set promises more than the practical margin.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from collections import defaultdict
 
 from rsi_tui.contract.model import Layer
 from rsi_tui.journal.facts import ORIGINAL, CandidateFacts, ProfileFacts
+from rsi_tui.minds.builtin.joint import QUESTION, Set, best_set
 from rsi_tui.minds.builtin.pool import Option, options, start_peak
 from rsi_tui.minds.protocol import DirectionAnswer, DirectorBrief, EndSearch, PastEffect
 from rsi_tui.search.acquisition import percent
+from rsi_tui.techniques.registry import all_techniques, settings_of
 
 WAVE = 4
 """candidates that one direction may try before it is judged"""
+SETS = 8
+"""sets that one direction may try: two waves, so that the second knows what the first has shown"""
 QUESTIONS: dict[Layer, str] = {
     "kernel": "Which operators of forward and backward pass can be computed in fewer or cheaper kernels?",
     "memory": "Does the program spend time on allocating and moving memory that it need not spend?",
@@ -45,10 +50,36 @@ def direct(brief: DirectorBrief) -> DirectionAnswer | EndSearch:
         key=lambda item: -_promise(item[1]),
     )
     worth = [(layer, found) for layer, found in ranked if _promise(found) > brief.contract.objective.margin]
+    if not worth or _spent(brief) >= brief.candidates_left:
+        together = best_set(brief, start, brief.sources)
+        if together is not None and together.gain > brief.contract.objective.margin:
+            return _open_sets(brief, start, together)
     if not worth:
-        return EndSearch("no layer promises more than the practical margin")
+        return EndSearch("no layer and no set of changes promises more than the practical margin")
     layer, found = worth[0]
     return _open(brief, start, layer, found[:WAVE], ranked)
+
+
+def _spent(brief: DirectorBrief) -> int:
+    """Candidates that were tried, joins apart."""
+    return sum(1 for attempt in brief.attempts if not attempt.candidate.members)
+
+
+def _open_sets(brief: DirectorBrief, start: CandidateFacts, first: Set) -> DirectionAnswer:
+    """A direction that tries sets chosen by the models, any layer's changes together."""
+    known = (*all_techniques(), *settings_of(brief.contract))
+    budget = min(SETS, brief.candidates_left)
+    return DirectionAnswer(
+        question=QUESTION,
+        layer=first.layer,
+        start_kind="original" if start.id == ORIGINAL else "best",
+        start=start.id,
+        techniques=tuple(technique.id for technique in known),
+        reason=f"What was measured lets the models expect most of {first.parts}: {first.words}.",
+        expected_gain=-math.expm1(-first.gain),
+        budget=budget,
+        closing_rule=f"closed after {budget} sets, or when none promises more than the practical margin",
+    )
 
 
 def _promise(found: list[Option]) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from rsi_tui.journal.facts import ORIGINAL, CandidateFacts
 from rsi_tui.minds.builtin.director import whole_effect, whole_stack
+from rsi_tui.minds.builtin.joint import QUESTION, best_set
 from rsi_tui.minds.builtin.pool import Option, options, peak_of, start_peak
 from rsi_tui.minds.protocol import CloseDirection, HypothesisAnswer, SelectorBrief
 from rsi_tui.search.acquisition import percent
@@ -23,11 +24,32 @@ def select(brief: SelectorBrief) -> HypothesisAnswer | CloseDirection:
         if brief.round > 1:
             return CloseDirection("the proven change was asked for once; why it did not run is in the record")
         return _reproduction(brief, direction.reproduces)
+    if direction.question == QUESTION:
+        return _set(brief, direction.start)
     parent, found = _parent(brief, direction.start)
     wanted = [option for option in found if set(option.ids) <= set(direction.techniques)]
     if not wanted:
         return CloseDirection("every technique of the direction was tried or does not apply")
     return _hypothesis(parent, wanted[0])
+
+
+def _set(brief: SelectorBrief, start: str) -> HypothesisAnswer | CloseDirection:
+    """The set most worth a run now, with what is not measured yet counted as tried."""
+    parent = next((candidate for candidate in brief.archive if candidate.id == start), brief.archive[0])
+    found = best_set(brief, parent, sources_of(brief, parent))
+    if found is None or found.gain <= brief.contract.objective.margin:
+        return CloseDirection("no set of changes promises more than the practical margin")
+    if found.time >= 0 and found.memory >= 0:
+        return CloseDirection("what the models would try next is expected to be slower and no leaner")
+    return HypothesisAnswer(
+        parent=parent.id,
+        statement=f"Together, {found.parts} change the time of a step by {percent(found.time)}: {found.words}.",
+        techniques=found.techniques,
+        knobs=dict(found.knobs),
+        predicted_time=found.time,
+        predicted_memory=found.memory,
+        refuted_by=f"a step time above {percent(found.time / 3)} in screening, or any invariant broken",
+    )
 
 
 def _reproduction(brief: SelectorBrief, record: str) -> HypothesisAnswer | CloseDirection:
