@@ -21,19 +21,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from botorch.exceptions.warnings import BotorchWarning
-from botorch.fit import fit_gpytorch_mll
-from botorch.models import SingleTaskGP
-from botorch.optim.fit import fit_gpytorch_mll_scipy
-from gpytorch.constraints import Positive
-from gpytorch.kernels import Kernel
-from gpytorch.means import Mean
-from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import LogNormalPrior
 from numpy.typing import NDArray
 
 from rsi_tui.search.censored import Array, Sites, sites
 from rsi_tui.search.space import Point, Space
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of their own use of what torch deprecates
+    from botorch.exceptions.warnings import BotorchWarning
+    from botorch.fit import fit_gpytorch_mll
+    from botorch.models import SingleTaskGP
+    from botorch.optim.fit import fit_gpytorch_mll_scipy
+    from gpytorch.constraints import Positive
+    from gpytorch.kernels import Kernel
+    from gpytorch.means import Mean
+    from gpytorch.mlls import ExactMarginalLogLikelihood
+    from gpytorch.priors import LogNormalPrior
 
 _REST_LENGTH = 1.5
 _REST_SD = 0.05
