@@ -27,6 +27,10 @@ class AppSettings(BaseModel):
     """how often the journal is looked at"""
     log_lines: int = Field(default=5000, ge=10, le=100_000)
     """lines kept of the running trial's output"""
+    ascii: bool = False
+    """plots and lines of plain signs, for terminals without others"""
+    keys: dict[str, str] = {}
+    """other keys for actions, comma-separated: pause = "P"; `?` lists the actions"""
 
 
 class HookSettings(BaseModel):

@@ -1,10 +1,15 @@
-"""Every key of the app, once: the source of bindings, footer and help."""
+"""Every key of the app, once: the source of bindings, footer, help, palette, and of what `[app.keys]` may change."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from textual.binding import Binding, BindingType
+
+from rsi_tui.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -22,16 +27,25 @@ class Action:
     help: str
     """one line for the help screen"""
 
+    @property
+    def name(self) -> str:
+        """What the home's config.toml calls it: 'pause', 'move_down'."""
+        return re.sub(r"\W+", "_", self.id.removeprefix("app.")).strip("_").lower()
+
+
+PALETTE = Action("app.command_palette", "colon,ctrl+p", ":, ctrl+p", "", "every command by its words")
 
 LIVE: tuple[Action, ...] = (
     Action("app.detail", "enter", "enter", "Detail", "everything about the line under the cursor"),
     Action("app.detach", "q", "q", "Leave", "leave; the engine runs on"),
     Action("app.help", "question_mark", "?", "Help", "this list"),
+    PALETTE,
     Action("app.notebook", "2", "2", "Notebook", "all hypotheses and what became of them, over all campaigns"),
     Action("app.failures", "3", "3", "Failed", "what failed or was refused, by cause"),
     Action("app.library", "4", "4", "", "search everything that was ever tried, and what is known"),
+    Action("app.map", "5", "5", "", "plots: best so far, time against memory, lineage, the machine's noise"),
     Action("app.workload", "6", "6", "", "program, contract, invariants with their limits, profile"),
-    Action("app.report", "r,7", "r, 7", "Report", "preview of the audit report"),
+    Action("app.report", "r,7", "r, 7", "Report", "preview of the audit report, and its export"),
     Action("app.choose", "c", "c", "Choose", "choose another campaign"),
     Action("app.pause", "p", "p", "Pause", "pause after the run at hand, or resume"),
     Action("app.stop", "s", "s", "Stop", "end the campaign after the run at hand; asks first"),
@@ -55,6 +69,8 @@ BROWSE: tuple[Action, ...] = (
     Action("app.notebook", "2", "2", "", "hypotheses"),
     Action("app.failures", "3", "3", "", "failures"),
     Action("app.library", "4", "4", "", "search everything"),
+    Action("app.map", "5", "5", "", "plots"),
+    PALETTE,
     Action("move('down')", "j,down", "j, down", "", "one line down"),
     Action("move('up')", "k,up", "k, up", "", "one line up"),
     Action("move('pagedown')", "pagedown,ctrl+f,space", "pgdn, ctrl+f", "", "a page down"),
@@ -65,13 +81,22 @@ BROWSE: tuple[Action, ...] = (
 """lists of hypotheses and failures"""
 
 PAGER: tuple[Action, ...] = (
-    Action("back", "escape,q", "esc, q", "Back", "back to the first screen"),
+    Action("back", "escape,q,1", "esc, q, 1", "Back", "back to the first screen"),
+    Action("app.help", "question_mark", "?", "", "this list"),
+    PALETTE,
     Action("move('down')", "j", "j, down", "", "scroll down"),
     Action("move('up')", "k", "k, up", "", "scroll up"),
     Action("move('home')", "g", "g, home", "", "to the beginning"),
     Action("move('end')", "G", "G, end", "", "to the end"),
 )
 """screens that are read and left"""
+
+REPORT: tuple[Action, ...] = (
+    Action("export", "e", "e", "Export", "write the report to a file: Markdown, HTML or JSON"),
+    Action("copy", "y", "y", "Copy", "give the report to the terminal's clipboard (OSC 52)"),
+    *PAGER,
+)
+"""the report's preview"""
 
 LIBRARY: tuple[Action, ...] = (
     Action("ask", "enter", "enter", "Search, open", "search for what was typed; in the list: everything about the line"),
@@ -83,18 +108,42 @@ LIBRARY: tuple[Action, ...] = (
 )
 """search over everything that was tried"""
 
-ACTIONS: dict[str, tuple[Action, ...]] = {"First screen": LIVE, "Notebook, failures": BROWSE, "Library": LIBRARY, "Details, help, report": PAGER}
+ACTIONS: dict[str, tuple[Action, ...]] = {"First screen": LIVE, "Notebook, failures": BROWSE, "Library": LIBRARY, "Report": REPORT, "Details, help, map": PAGER}
 """all of them, by place, for the help screen"""
 
 
 def bindings(actions: tuple[Action, ...]) -> list[BindingType]:
     """Textual's bindings for some actions, in footer order."""
-    return [Binding(a.keys, a.id, a.label, show=bool(a.label), key_display=a.shown.split(",")[0]) for a in actions]
+    return [Binding(a.keys, a.id, a.label, show=bool(a.label), key_display=a.shown.split(",")[0], id=a.name) for a in actions]
 
 
-def help_lines() -> list[str]:
-    """The help screen's text."""
+def checked_keys(keys: Mapping[str, str]) -> dict[str, str]:
+    """`[app.keys]` of the config, action -> comma-separated keys, as Textual's keymap.
+
+    Raises UsageError for an action that there is not, and for two of one place that want the same key.
+    """
+    known = {action.name for actions in ACTIONS.values() for action in actions}
+    for name in keys:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+            raise UsageError(f"[app.keys] there is no action '{name}'; the nearest is '{near}', and `?` in the app lists all.")
+    for place, actions in ACTIONS.items():
+        taken: dict[str, str] = {}
+        for action in remapped(actions, keys):
+            for key in action.keys.split(","):
+                if (other := taken.setdefault(key.strip(), action.name)) != action.name:
+                    raise UsageError(f"[app.keys] {place}: '{key.strip()}' is the key of {other} and of {action.name}; give one of them another.")
+    return dict(keys)
+
+
+def remapped(actions: tuple[Action, ...], keys: Mapping[str, str]) -> tuple[Action, ...]:
+    """The actions with the keys that a person chose."""
+    return tuple(replace(a, keys=keys[a.name], shown=", ".join(k.strip() for k in keys[a.name].split(","))) if a.name in keys else a for a in actions)
+
+
+def help_lines(keys: Mapping[str, str]) -> list[str]:
+    """The help screen's text; `keys` as in `checked_keys`."""
     lines: list[str] = []
     for place, actions in ACTIONS.items():
-        lines += [place, *(f"  {a.shown:<10} {a.help}" for a in actions), ""]
-    return lines
+        lines += [place, *(f"  {a.shown:<12} {a.help}" for a in remapped(actions, keys)), ""]
+    return [*lines, "Other keys: [app.keys] in config.toml, like  pause = \"P\"  or  move_down = \"n,down\"."]

@@ -10,6 +10,7 @@ import getpass
 import os
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -17,10 +18,12 @@ from rich.text import Text
 from textual.app import App
 
 from rsi_tui.app import rows
-from rsi_tui.app.actions import help_lines
+from rsi_tui.app.actions import checked_keys, help_lines
 from rsi_tui.app.browse import BrowseScreen
+from rsi_tui.app.commands import Commands
 from rsi_tui.app.library import LibraryScreen
 from rsi_tui.app.live import LiveScreen
+from rsi_tui.app.map import MapScreen
 from rsi_tui.app.pager import Chooser, Confirm, Pager, ReportPager, page_text
 from rsi_tui.app.signals import leave_on_signals
 from rsi_tui.app.watch import JournalTail, LogTail, first_campaign
@@ -46,6 +49,7 @@ def run_app(home: Home, campaign: str | None = None) -> None:
     if campaign is not None:
         campaign = reading.find_campaign(home, campaign)
     settings = load_settings(home.root).app
+    checked_keys(settings.keys)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("The app needs a terminal; without one, `rsi status` says where things stand.")
     app = RsiApp(home, campaign, settings, owns_process=True)
@@ -57,8 +61,9 @@ class RsiApp(App[None]):
     """Holds what is watched and the screens that show it."""
 
     TITLE = "rsi"
-    ENABLE_COMMAND_PALETTE = False
+    COMMANDS: ClassVar = {Commands}
     BINDINGS: ClassVar = []
+    COMMAND_PALETTE_BINDING: ClassVar = "ctrl+p"
 
     def __init__(self, home: Home, campaign: str | None, settings: AppSettings, owns_process: bool = False) -> None:
         """`owns_process`: signals to the process are this app's to answer."""
@@ -67,6 +72,7 @@ class RsiApp(App[None]):
         self.animation_level = "none"
         if settings.theme or colourless:
             self.theme = settings.theme if settings.theme in self.available_themes and not colourless else "ansi-dark"
+        self.set_keymap(checked_keys(settings.keys))
         self._owns_process = owns_process
         self._home = home
         self._settings = settings
@@ -122,7 +128,13 @@ class RsiApp(App[None]):
             self._live.show(tail.view, tail.engine)
             if isinstance(self.screen, BrowseScreen):
                 self._fill(self.screen)
+            elif isinstance(self.screen, MapScreen):
+                self.screen.show(tail.view)
         self._live.show_log(*log.poll())
+
+    @property
+    def settings(self) -> AppSettings:
+        return self._settings
 
     @property
     def showing(self) -> bool:
@@ -135,7 +147,7 @@ class RsiApp(App[None]):
         self.exit()
 
     def action_help(self) -> None:
-        self.push_screen(Pager(Text("\n".join(help_lines()))))
+        self.push_screen(Pager(Text("\n".join(help_lines(self._settings.keys)))))
 
     def action_detail(self) -> None:
         if self._tail is None or self._tail.view.created is None:
@@ -155,6 +167,11 @@ class RsiApp(App[None]):
 
     def action_library(self) -> None:
         screen = LibraryScreen(self._home)
+        self.switch_screen(screen) if isinstance(self.screen, BrowseScreen) else self.push_screen(screen)
+
+    def action_map(self) -> None:
+        screen = MapScreen(plain=self._settings.ascii)
+        screen.show(self._tail.view if self._tail is not None else CampaignView())
         self.switch_screen(screen) if isinstance(self.screen, BrowseScreen) else self.push_screen(screen)
 
     def action_workload(self) -> None:
@@ -220,7 +237,8 @@ class RsiApp(App[None]):
         except RsiError as error:
             self._live.say(str(error))
             return
-        self.push_screen(ReportPager(text))
+        name = self._tail.view.id
+        self.push_screen(ReportPager(text, str(Path.cwd() / f"rsi-{name}.md"), lambda path: export(self._home, name, path)))
 
     def action_choose(self) -> None:
         try:
@@ -277,6 +295,16 @@ class RsiApp(App[None]):
         if not view.over and self._tail is not None and self._tail.engine is not None:
             return f"Campaign {view.id} runs on (process {self._tail.engine}); come back with `rsi attach {view.id}`."
         return f"Campaign {view.id} is {view.state_words}; look at it again with `rsi attach {view.id}`."
+
+
+def export(home: Home, campaign: str, path: str) -> str:
+    """Write a report where a person said, in the form that its ending says; what was written, in words. Raises UsageError."""
+    target = Path(path).expanduser()
+    form = target.suffix.removeprefix(".").lower()
+    if form not in ("md", "html", "json"):
+        raise UsageError(f"'{target.name}' ends in none of .md, .html and .json, so it is not clear what to write.")
+    written = reading.write_report(home, campaign, form, target)
+    return f"Written: {written.absolute()} ({written.stat().st_size / 1024:.0f} KiB)."
 
 
 def lines_of(views: list[CampaignView]) -> list[str]:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
-from textual.widgets import Footer, OptionList, Static
+from textual.widgets import Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from rsi_tui.app.actions import PAGER, bindings
+from rsi_tui.app.actions import PAGER, REPORT, bindings
 from rsi_tui.audit.pages import Page
 from rsi_tui.audit.words import clean
+from rsi_tui.errors import RsiError
 
 _DIFF_STYLES = (("+++", "bold"), ("---", "bold"), ("diff ", "bold"), ("@@", "cyan"), ("+", "green"), ("-", "red"))
 
@@ -73,13 +75,33 @@ class Pager(Screen[None]):
 
 
 class ReportPager(Pager):
-    """The report, laid out from its Markdown."""
+    """The report, laid out from its Markdown, and its way into a file."""
 
+    BINDINGS: ClassVar = bindings(REPORT)
     CSS = "ReportPager VerticalScroll { padding: 0 1; }"
 
-    def __init__(self, markdown: str) -> None:
+    def __init__(self, markdown: str, default: str, write: Callable[[str], str]) -> None:
+        """`write` takes the path that a person gave, writes there, and returns what to say of it; it may raise RsiError."""
         super().__init__(Text())
-        self._markdown = markdown
+        self._markdown, self._default, self._write = markdown, default, write
+
+    def action_export(self) -> None:
+        question = "Write the report to which file? Its ending says how: .md, .html or .json"
+        self.app.push_screen(Ask(question, self._default), self._export)
+
+    def _export(self, path: str | None) -> None:
+        if not path:
+            return
+        try:
+            said = self._write(path)
+        except RsiError as error:
+            said = str(error)
+        self.app.push_screen(Pager(Text(said)))
+
+    def action_copy(self) -> None:
+        """Into the clipboard of the person's own terminal, through tmux as well."""
+        self.app.copy_to_clipboard(self._markdown)
+        self.app.push_screen(Pager(Text("The report, as Markdown, was given to the terminal's clipboard (OSC 52); not every terminal takes it. e writes it to a file.")))
 
     def compose(self) -> ComposeResult:
         from textual.widgets import Markdown
@@ -126,6 +148,37 @@ class Chooser(Screen[str | None]):
     def action_move(self, where: str) -> None:
         options = self.query_one(OptionList)
         {"down": options.action_cursor_down, "up": options.action_cursor_up, "home": options.action_first, "end": options.action_last}[where]()
+
+
+class Ask(ModalScreen[str | None]):
+    """A question that is answered in a line; esc leaves it unanswered."""
+
+    BINDINGS: ClassVar = [Binding("escape", "leave", "Back", key_display="esc")]
+    CSS = """
+    Ask { align: center middle; }
+    Ask > Vertical { width: 90%; max-width: 100; height: auto; border: round $foreground; padding: 0 2; background: $surface; }
+    Ask Input { border: none; padding: 0; height: 1; margin: 1 0; }
+    """
+
+    def __init__(self, question: str, answer: str = "") -> None:
+        super().__init__()
+        self._question, self._answer = question, answer
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Static(self._question, markup=False)
+            yield Input(self._answer, compact=True)
+            yield Static("enter  do it      esc  leave it", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.dismiss(event.value.strip() or None)
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
 
 
 class Confirm(ModalScreen[bool]):
