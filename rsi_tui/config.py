@@ -69,7 +69,7 @@ class RoleSettings(BaseModel):
     model: str = ""
     """'' = [claude] model"""
     effort: str = ""
-    """low, medium, high or max; '' sends none, for models that know no effort"""
+    """low, medium, high, xhigh or max; '' sends none, for models that know no effort"""
     max_output_tokens: int = Field(default=8000, ge=500, le=128_000)
 
 
@@ -78,11 +78,13 @@ class ClaudeSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    provider: Literal["anthropic", "bedrock", "vertex"] = "anthropic"
+    provider: Literal["anthropic", "bedrock", "bedrock-mantle", "vertex"] = "anthropic"
+    """bedrock: by InvokeModel, which needs boto3; bedrock-mantle: Bedrock's own Messages API"""
     base_url: str = ""
     """of a gateway; '' = the provider's own"""
     key_env: str = "ANTHROPIC_API_KEY"
-    """environment variable that holds the key; the key itself is no setting"""
+    """environment variable that holds the key; the key itself is no setting. Of Vertex an access token, where it is another
+    variable than this; of Bedrock it is not used, AWS_BEARER_TOKEN_BEDROCK or AWS credentials are"""
     region: str = ""
     """of Bedrock or Vertex"""
     project: str = ""

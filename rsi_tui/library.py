@@ -40,6 +40,7 @@ from experience.records import (
     TrialRow,
 )
 from rsi_tui.config import load_settings
+from rsi_tui.environment import for_child
 from rsi_tui.errors import JournalError, LibraryError, RsiError, UsageError
 from rsi_tui.journal import chain
 from rsi_tui.journal.chain import process_start
@@ -258,7 +259,7 @@ class _Starter:
         started = subprocess.run(
             ["/bin/sh", "-c", '"$@" </dev/null >>"$0" 2>&1 & echo $!', str(log), sys.executable, "-P", "-m", SERVER, str(self._home.root)],
             stdout=subprocess.PIPE, check=True, start_new_session=True, cwd="/", pass_fds=(mark,),
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            env={**for_child(load_settings(self._home.root).claude.key_env), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )  # fmt: skip
         return int(started.stdout)
 

@@ -69,6 +69,11 @@ class CampaignPaths:
         return self.root / "live.log"
 
     @property
+    def speaking(self) -> Path:
+        """What models say while they say it, for people to watch (`journal.speaking`)."""
+        return self.root / "mind.jsonl"
+
+    @property
     def vault(self) -> Path:
         return self.evaluator / "vault.jsonl"
 

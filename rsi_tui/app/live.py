@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, TypeVar
 
 from rich.text import Text
@@ -16,6 +17,7 @@ from rsi_tui.app.pager import move
 from rsi_tui.app.tree import LoopTree, at_work
 from rsi_tui.audit import pages, proof, words
 from rsi_tui.audit.reading import engine_words, running_words
+from rsi_tui.journal.speaking import LiveCall
 from rsi_tui.journal.view import CampaignView, CandidateView
 
 W = TypeVar("W", bound=Widget)
@@ -59,6 +61,8 @@ class LiveScreen(Screen[None]):
     LiveScreen VerticalScroll, LiveScreen Log, LiveScreen LoopTree { scrollbar-size: 1 1; background: transparent; }
     LiveScreen LoopTree { overflow-x: hidden; }
     LiveScreen VerticalScroll Line { padding: 0 1; height: auto; }
+    LiveScreen #mind { display: none; }
+    LiveScreen.-speaking #mind { display: block; }
     LiveScreen #start { display: none; height: 1fr; padding: 1 2; }
     LiveScreen.-empty #start { display: block; }
     LiveScreen.-empty #body { display: none; }
@@ -78,7 +82,7 @@ class LiveScreen(Screen[None]):
         self._engine: int | None = None
 
     def compose(self) -> ComposeResult:
-        for name in ("facts", "cost", "now"):
+        for name in ("facts", "cost", "now", "mind"):
             line = Line(name)
             line.add_class("line")
             yield line
@@ -135,6 +139,13 @@ class LiveScreen(Screen[None]):
             log.write_lines(lines, scroll_end=log.is_vertical_scroll_end)
             self._show_log_panel()
 
+    def show_mind(self, calls: Iterable[LiveCall]) -> None:
+        """What the models at work say, in one line: of several calls, how each stands; none takes no room."""
+        lines = [call.words() for call in calls] if self._engine is not None else []
+        self.set_class(bool(lines), "-speaking")
+        each = max(20, (self.size.width - 2) // max(1, len(lines)) - 3)
+        self.query_one("#mind", Line).show(Text(" | ".join(_end_of(words.clean(line), each) for line in lines), "italic"))
+
     def _show_log_panel(self) -> None:
         """The log takes no room when nothing runs and nothing is left to read."""
         empty = self._engine is None and self.query_one(Log).line_count == 0
@@ -179,6 +190,13 @@ class LiveScreen(Screen[None]):
     def on_tree_node_selected(self, event: Tree.NodeSelected[str]) -> None:
         event.stop()
         self.app.call_later(self.app.run_action, "detail")
+
+
+def _end_of(line: str, most: int) -> str:
+    """Who speaks, and the newest of what is said."""
+    who, colon, said = line.partition(": ")
+    room = most - len(who) - 2
+    return line if len(said) <= room or not colon else f"{who}: …{said[-max(1, room - 1):]}"
 
 
 def _titled(widget: W, title: str) -> W:

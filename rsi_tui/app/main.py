@@ -33,6 +33,7 @@ from rsi_tui.audit.workload_page import workload_page
 from rsi_tui.config import AppSettings, load_settings
 from rsi_tui.errors import RsiError, UsageError
 from rsi_tui.journal.commands import Action, send_command
+from rsi_tui.journal.speaking import SpeakingTail
 from rsi_tui.journal.view import CampaignView, campaign_ids, list_campaigns
 from rsi_tui.locations import Home
 
@@ -79,6 +80,7 @@ class RsiApp(App[None]):
         self._wanted = campaign
         self._tail: JournalTail | None = None
         self._run_log: LogTail | None = None
+        self._mind: SpeakingTail | None = None
         self._polls = 0
         self._past: list[CampaignView] = []
         """all campaigns that tried anything, newest first, once a list was asked for"""
@@ -99,13 +101,14 @@ class RsiApp(App[None]):
             return []
 
     def _open(self, campaign: str | None) -> None:
-        self._tail = self._run_log = None
+        self._tail = self._run_log = self._mind = None
         self._live.begin()
         if campaign is None:
             self._live.show(CampaignView(), None)
             return
         paths = self._home.campaign(campaign)
         self._tail, self._run_log = JournalTail(paths), LogTail(paths.live_log, self._settings.log_lines)
+        self._mind = SpeakingTail(paths.speaking)
         self._poll()
 
     def _poll(self) -> None:
@@ -131,6 +134,13 @@ class RsiApp(App[None]):
             elif isinstance(self.screen, MapScreen):
                 self.screen.show(tail.view)
         self._live.show_log(*log.poll())
+        self._show_mind(changed)
+
+    def _show_mind(self, changed: bool) -> None:
+        """Bring the row of the models at work up to date; while one waits its seconds count down."""
+        mind = self._mind
+        if mind is not None and (mind.poll() or changed or any(call.state == "waiting" for call in mind.running.values())):
+            self._live.show_mind(mind.running.values())
 
     @property
     def settings(self) -> AppSettings:

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from rsi_tui.environment import for_child
 from rsi_tui.errors import SandboxError
 from rsi_tui.launch import host, network, sandbox
 from rsi_tui.launch.memory import find_controllers
@@ -65,7 +66,7 @@ def _git() -> Check:
     path = shutil.which("git")
     if not path:
         return Check("git", "missing", "git is not installed", "install it (apt install git)")
-    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, env=for_child()).stdout.strip()
     return Check("git", "ok", version)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from rsi_tui.environment import for_child
 from rsi_tui.launch.load import foreign_load, read_load
 
 _GIB = 2**30
@@ -27,7 +28,7 @@ def gpus() -> tuple[str, ...]:
         return ()
     query = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader"]
     try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
+        done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True, env=for_child())
     except (OSError, subprocess.SubprocessError):
         return ()
     return tuple(line.strip() for line in done.stdout.splitlines() if line.strip())
@@ -60,7 +61,7 @@ def torch_version(python: Path) -> str:
     """Version of torch in that interpreter, '' when it has none; torch is not imported."""
     code = "import importlib.metadata as m; print(m.version('torch'))"
     try:
-        done = subprocess.run([str(python), "-I", "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([str(python), "-I", "-c", code], capture_output=True, text=True, timeout=60, check=False, env=for_child())
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.strip()

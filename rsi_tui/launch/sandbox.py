@@ -22,6 +22,7 @@ import shutil
 import subprocess
 from pathlib import Path, PurePosixPath
 
+from rsi_tui.environment import for_child
 from rsi_tui.errors import ContractError
 from rsi_tui.launch.spec import LaunchSpec, Mount
 from rsi_tui.launch.syscall_filter import open_program, program
@@ -122,7 +123,7 @@ def bwrap_version() -> tuple[int, ...]:
     """Version of bubblewrap, () when it is not installed."""
     if not bwrap_path():
         return ()
-    out = subprocess.run([bwrap_path(), "--version"], capture_output=True, text=True, check=False).stdout
+    out = subprocess.run([bwrap_path(), "--version"], capture_output=True, text=True, check=False, env=for_child()).stdout
     return tuple(int(n) for n in re.findall(r"\d+", out)[:3])
 
 
@@ -208,7 +209,7 @@ def python_mounts(python: Path) -> tuple[Mount, ...]:
     ContractError when `python` does not run.
     """
     try:
-        done = subprocess.run([str(python), "-I", "-c", _ASK], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run([str(python), "-I", "-c", _ASK], capture_output=True, text=True, timeout=60, check=True, env=for_child())
         told = json.loads(done.stdout.strip().splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
         raise ContractError(

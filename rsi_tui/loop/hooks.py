@@ -2,19 +2,20 @@
 
 Promises: it is started when no trial runs, detached and with a timeout, and nobody waits for it; what it does, or that
 it can't be started, never changes the campaign. It gets the summary of `rsi campaigns --json` on stdin, and
-RSI_EVENT, RSI_CAMPAIGN, RSI_WORKLOAD, RSI_STATE, RSI_REASON, RSI_SPEEDUP and RSI_REPORT in its environment.
+RSI_EVENT, RSI_CAMPAIGN, RSI_WORKLOAD, RSI_STATE, RSI_REASON, RSI_SPEEDUP and RSI_REPORT in its environment, which is the engine's without the keys
+of a model's API.
 What it prints goes to hook.log in the campaign's folder.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
 
 from rsi_tui.config import load_settings
+from rsi_tui.environment import for_child
 from rsi_tui.errors import RsiError
 from rsi_tui.journal.view import campaign_summary, load_campaign
 from rsi_tui.locations import Home
@@ -36,19 +37,19 @@ except subprocess.TimeoutExpired:
 def call_hook(home: Home, campaign: str, event: str, tell: Callable[[str], None]) -> None:
     """Start the command for 'finished', 'stopped' or 'needs_approval', if there is one; a failure to start is told."""
     try:
-        settings = load_settings(home.root).hooks
+        settings, key_env = (known := load_settings(home.root)).hooks, known.claude.key_env
         commands = {"finished": settings.finished, "stopped": settings.stopped, "needs_approval": settings.needs_approval}
         if command := commands.get(event, ""):
-            _start(home, campaign, event, command, settings.timeout_s)
+            _start(home, campaign, event, command, settings.timeout_s, key_env)
     except (RsiError, OSError) as error:
         tell(f"The hook for '{event}' was not started: {error}")
 
 
-def _start(home: Home, campaign: str, event: str, command: str, timeout_s: float) -> None:
+def _start(home: Home, campaign: str, event: str, command: str, timeout_s: float, key_env: str) -> None:
     paths = home.campaign(campaign)
     facts = campaign_summary(load_campaign(home, campaign))
     speedup = facts["speedup"]
-    env = os.environ | {
+    env = for_child(key_env) | {
         "RSI_EVENT": event,
         "RSI_CAMPAIGN": campaign,
         "RSI_WORKLOAD": str(facts["workload"]),

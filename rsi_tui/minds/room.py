@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from rsi_tui.journal.facts import Fact
+from rsi_tui.journal.speaking import Speak
 from rsi_tui.launch.local import LocalLauncher
 
 
@@ -23,8 +24,8 @@ class Room:
     """carries out what people asked for; raises where the campaign is to stop"""
     tell: Callable[[str], None]
     """gives the person a sentence"""
-    show: Callable[[str], None]
-    """lets a person watch text as it arrives"""
+    show: Speak
+    """lets people watch calls while they run (`journal.speaking`)"""
     read_files: Callable[[str], dict[str, str]]
     """the text files of a commit: path -> text"""
     export: Callable[[str, Path], None]

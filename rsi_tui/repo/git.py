@@ -6,11 +6,11 @@ fails; callers that know what the failure means say it in their own words.
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rsi_tui.environment import for_child
 from rsi_tui.errors import RepositoryError
 
 SAFE = (
@@ -41,8 +41,8 @@ class GitFailed(RepositoryError):
 
 
 def clean_environment() -> dict[str, str]:
-    """Our environment without any GIT_ variable, in a language that we can read."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    """Our environment without keys of an API or any GIT_ variable, in a language that we can read."""
+    env = {name: value for name, value in for_child().items() if not name.startswith("GIT_")}
     return env | {
         "LC_ALL": "C",
         "LANGUAGE": "C",

@@ -19,6 +19,7 @@ from rsi_tui.errors import UsageError
 from rsi_tui.journal import events as ev
 from rsi_tui.journal.chain import JournalWriter
 from rsi_tui.journal.commands import take_commands
+from rsi_tui.journal.speaking import SpeakingWriter, Spoken
 from rsi_tui.locations import Home
 from tests.support.story import story, write_home, write_story
 
@@ -229,3 +230,18 @@ def test_nothing_heavy_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+async def test_what_models_say_stands_under_the_state_and_goes_with_them(tmp_path: Path) -> None:
+    home = write_home(tmp_path, until="searching")
+    writer = SpeakingWriter(home.campaign("20261130-1").speaking)
+    app = app_on(home, "20261130-1")
+    with JournalWriter.open(home.campaign("20261130-1").journal):
+        async with app.run_test(size=(80, 24)) as pilot:
+            await seen(app, pilot, "dense-single")
+            writer(Spoken(call="m3", role="executor", state="writing", text="First the files. "))
+            await seen(app, pilot, "executor m3: First the files.")
+            writer(Spoken(call="m3", role="executor", state="waiting", text="529 Overloaded", wait_s=60))
+            assert "529 Overloaded" in await seen(app, pilot, "executor m3 waits")
+            writer(Spoken(call="m3", role="executor", state="done", text="answered"))
+            await gone(app, pilot, "executor m3")

@@ -320,3 +320,28 @@ def test_a_person_who_stops_the_campaign_is_heard_while_a_model_writes(desk: Ope
         at.ask()
     call = at.journal.calls[0]
     assert call.outcome == "failed" and call.tokens.input > 0, "what was told until then is in the ledger"
+
+
+def test_what_a_call_says_and_waits_for_is_told_to_people_as_it_happens(desk: Open) -> None:
+    turn = Turn((Text("The projections are fused."), *LESSON.blocks))
+    at = desk(in_turn(Status(429, retry_after="90"), Turn(turn.blocks, cut_after="content_block_delta"), turn))
+    at.ask()
+    told = [(spoken.state, spoken.wait_s) for spoken in at.journal.shown if spoken.state != "writing"]
+    assert [state for state, _ in told] == ["asking", "waiting", "asking", "waiting", "asking", "done"] and told[1][1] == 90.0
+    last = [spoken.state for spoken in at.journal.shown][::-1].index("asking")
+    assert "".join(s.text for s in at.journal.shown[-last:-1]).split() == ["The", "projections", "are", "fused.", "[write_lesson]"]
+    assert {(s.call, s.role, s.direction) for s in at.journal.shown} == {("m1", "scribe", "d1")}
+    assert "429" in at.journal.shown[1].text
+
+
+def test_a_key_that_comes_in_pieces_is_not_shown(desk: Open) -> None:
+    at = desk(in_turn(Turn((Text("x" * 195 + f" {KEY} and so on"), *LESSON.blocks))))
+    at.ask()
+    assert KEY not in "".join(s.text for s in at.journal.shown) and MARK in "".join(s.text for s in at.journal.shown)
+
+
+def test_a_long_prompt_may_cost_more() -> None:
+    price = price_of("claude-haiku-5-5", 1)
+    assert price is not None
+    assert price.of(TokenFacts(input=100_000, output=1000)) == pytest.approx(0.0105)
+    assert price.of(TokenFacts(input=100_000, cache_read=1000, output=1000)) == pytest.approx(0.0525 + 0.00005)

@@ -20,6 +20,7 @@ from rsi_tui.minds.protocol import (
 )
 
 TINY = Path(__file__).parents[1] / "workloads" / "tiny"
+WORKLOADS = Path(__file__).parents[2] / "workloads"
 
 
 def git(folder: Path, *args: str) -> str:
@@ -87,3 +88,30 @@ class PatchMind(BuiltinMind):
 def no_op_patches(count: int) -> list[dict[str, str]]:
     """Patches that change the syntax tree and nothing else."""
     return [{"model.py": f"\n\ndef helper_{n}(value):\n    return value + {n}\n"} for n in range(count)]
+
+
+def expert_repository(folder: Path, preset: str = "") -> Path:
+    """The tiny program with the Mixture-of-Experts layers of the bundled `workloads/moe_single`, word for word, in place of its MLPs.
+
+    The bundled program itself needs twice the time to start (its text, its optimizer), which is what a campaign of
+    short runs mostly waits for. `preset` is added to workload.toml. Micro-batches of one sequence, as of a model that
+    fills its machine.
+    """
+    bundled = (WORKLOADS / "moe_single" / "model.py").read_text()
+    layers = bundled[bundled.index("class Expert(nn.Module)") : bundled.index("class Block(nn.Module)")]
+    model = (TINY / "model.py").read_text()
+    for old, new in (
+        ("import math\n", "import math\nfrom types import SimpleNamespace\n"),
+        ("class Block(nn.Module)", f"{layers}class Block(nn.Module)"),
+        (
+            "nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))",
+            "SparseMoE(SimpleNamespace(n_embd=width, expert_size=2 * width, n_expert=16, top_k=2))",
+        ),
+        ("x + self.mlp(self.ln_2(x))", "x + self.mlp(self.ln_2(x))[0]"),
+    ):
+        assert model.count(old) == 1, old
+        model = model.replace(old, new)
+    train = (TINY / "train.py").read_text().replace("batch_size = 4", "batch_size = 8").replace('"--micro-batch", type=int, default=2', '"--micro-batch", type=int, default=1')
+    contract = (TINY / "workload.toml").read_text().replace("default = 2", "default = 1").replace('"--micro-batch 1"', '"--micro-batch 2"')
+    data = (TINY / "data.py").read_text().replace("BLOCK_SIZE = 256", "BLOCK_SIZE = 128")
+    return tiny_repository(folder, model__py=model, train__py=train, data__py=data, workload__toml=contract + preset)

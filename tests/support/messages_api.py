@@ -156,13 +156,15 @@ class MessagesApi:
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         raw = handler.rfile.read(int(handler.headers["content-length"]))
         body = json.loads(raw)
+        if "publishers/anthropic/models/" in handler.path:  # as Vertex is asked: model in the path, version in the body
+            body["model"] = handler.path.rpartition("/models/")[2].partition(":")[0]
         with self._lock:
             asked = Asked(body, len(self.account.requests) + 1)
             self.account.requests.append(asked)
             self.account.raw.append(raw)
         if KEY not in (handler.headers.get("x-api-key"), (handler.headers.get("authorization") or "").removeprefix("Bearer ")):
             return self._status(handler, Status(401, "invalid x-api-key"))
-        wrong = _wrong(body, handler.headers.get("anthropic-version"))
+        wrong = _wrong(body, handler.headers.get("anthropic-version") or body.get("anthropic_version"))
         if wrong:
             self.account.refused.append(wrong)
             return self._status(handler, Status(400, wrong))

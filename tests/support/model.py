@@ -10,6 +10,7 @@ from typing import Any
 from rsi_tui.config import ClaudeSettings
 from rsi_tui.journal.events import ModelCalled
 from rsi_tui.journal.facts import Fact
+from rsi_tui.journal.speaking import Spoken
 from rsi_tui.launch.local import LocalLauncher
 from rsi_tui.minds.claude.mind import ClaudeMind
 from rsi_tui.minds.room import Room
@@ -49,7 +50,7 @@ class Journal:
 
     events: list[Fact] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
-    shown: list[str] = field(default_factory=list)
+    shown: list[Spoken] = field(default_factory=list)
 
     @property
     def calls(self) -> list[ModelCalled]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rsi_tui.loop.review_rules.escapes import suspect
+from rsi_tui.loop.review_rules.masks import causality
 from rsi_tui.loop.review_rules.source import (
     LOOPS,
     LOSS_NAME,
@@ -38,8 +39,6 @@ HYPER = re.compile(
     r"|n_steps|iters|max_iters|std|gain|ema\w*|grad_accum\w*|accum\w*steps))", re.I
 )
 CALLS = {"backward": "backward", "clip_grad_norm_": "clipping", "clip_grad_value_": "clipping", "zero_grad": "zero_grad"}
-ATTENDS = re.compile(r"softmax|attention")
-MASKS = re.compile(r"mask|causal|tril|triu", re.I)
 REDUCTIONS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "all_to_all_single", "barrier", "broadcast",
               "reduce_scatter_tensor", "all_gather_into_tensor")
 SEEDS = re.compile(r"(?:.*\.)?(?:manual_seed|manual_seed_all|seed|default_rng|RandomState|set_seed|Random)")
@@ -400,38 +399,6 @@ def accumulation(before: Program, after: Program) -> Iterator[Suspect]:
     if len(new) < len(old) and nested:
         path, line = _where(after, old[-1][0].path, before, old[-1][1])
         yield Suspect("accumulation", "exploit", path, line, "division", "The loss is no longer divided by its micro-batches.")
-
-
-def causality(before: Program, after: Program) -> Iterator[Suspect]:
-    """A forward pass that mentioned a mask or causal attention and no longer does."""
-    def masks(program: Program) -> list[tuple[Source, ast.AST]]:
-        found: list[tuple[Source, ast.AST]] = []
-        for source in program.sources:
-            for node in source.nodes:
-                word = node.arg or "" if isinstance(node, ast.keyword) else last(node)
-                absent = isinstance(node, ast.keyword) and isinstance(node.value, ast.Constant) and not node.value.value
-                if MASKS.search(word) and not absent and any(a in program.forward for a in source.ancestors(node)):
-                    found.append((source, node))
-        return found
-
-    def functions(found: list[tuple[Source, ast.AST]]) -> set[tuple[str, str]]:
-        return {_place(s, n) for s, n in found}
-
-    old, new = masks(before), masks(after)
-    attends = {_place(s, c) for s in after.sources for c, _ in s.calls() if ATTENDS.search(last(c.func))}
-    # a router's softmax attends to nothing, and its masks say which tokens an expert gets
-    routes = {_place(s, c) for s in before.sources for c, _ in s.calls() if last(c.func) == "topk"}
-    bare = functions(old) & attends - functions(new) - routes
-    if old and (not new or bare):
-        source, node = next(((s, n) for s, n in old if _place(s, n) in bare), old[-1])
-        path, line = _where(after, source.path, before, node)
-        yield Suspect("causality", "exploit", path, line, "mask", "The forward pass no longer masks what lies ahead.")
-
-
-def _place(source: Source, node: ast.AST) -> tuple[str, str]:
-    """Class and function that a node stands in."""
-    around, function = source.class_of(node), source.function(node)
-    return around.name if around else "", function.name if function else ""
 
 
 def seeds(before: Program, after: Program) -> Iterator[Suspect]:

@@ -6,12 +6,16 @@ import os
 from typing import Any
 
 from rsi_tui.config import ClaudeSettings
+from rsi_tui.environment import withhold
 from rsi_tui.errors import UsageError
+
+USUAL_KEY = "ANTHROPIC_API_KEY"
 
 
 def require_access(settings: ClaudeSettings) -> None:
     """UsageError, one sentence that says what to do, unless a client can be made; asks nothing over the network."""
     _package()
+    withhold(settings.key_env)
     if settings.provider == "anthropic" and not os.environ.get(settings.key_env):
         raise UsageError(
             f"--mind claude needs a key of the Claude API: put it into the environment as {settings.key_env}, "
@@ -19,7 +23,7 @@ def require_access(settings: ClaudeSettings) -> None:
         )
     if settings.provider == "vertex" and not (settings.project and settings.region):
         raise UsageError("--mind claude by Vertex needs [claude] project and region in config.toml.")
-    if settings.provider == "bedrock" and not settings.region:
+    if settings.provider.startswith("bedrock") and not settings.region:
         raise UsageError("--mind claude by Bedrock needs [claude] region in config.toml.")
 
 
@@ -32,8 +36,11 @@ def open_api(settings: ClaudeSettings) -> Any:
         common["base_url"] = settings.base_url
     if settings.provider == "bedrock":
         return anthropic.AnthropicBedrock(aws_region=settings.region, **common)
+    if settings.provider == "bedrock-mantle":
+        return anthropic.AnthropicBedrockMantle(aws_region=settings.region, **common)
     if settings.provider == "vertex":
-        return anthropic.AnthropicVertex(region=settings.region, project_id=settings.project, **common)
+        token = os.environ.get(settings.key_env) if settings.key_env != USUAL_KEY else None
+        return anthropic.AnthropicVertex(region=settings.region, project_id=settings.project, access_token=token, **common)
     return anthropic.Anthropic(api_key=os.environ[settings.key_env], **common)
 
 

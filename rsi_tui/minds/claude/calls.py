@@ -18,6 +18,7 @@ from rsi_tui.config import ClaudeSettings, RoleSettings
 from rsi_tui.errors import BudgetError, MindError
 from rsi_tui.journal.events import ModelCalled, Role
 from rsi_tui.journal.facts import Fact, TokenFacts
+from rsi_tui.journal.speaking import Speak, SpeakingState, Spoken
 from rsi_tui.minds.claude.client import Client, Sent, TooLong
 from rsi_tui.minds.claude.money import Ledger, price_of
 from rsi_tui.minds.claude.prompts import Prompt
@@ -63,10 +64,11 @@ class Calls:
     """Sends questions of all roles of one campaign."""
 
     def __init__(
-        self, settings: ClaudeSettings, client: Client, ledger: Ledger, redact: Redactor, past: tuple[Fact, ...] = ()
+        self, settings: ClaudeSettings, client: Client, ledger: Ledger, redact: Redactor, past: tuple[Fact, ...] = (),
+        speak: Speak = lambda spoken: None,
     ) -> None:
         self.ledger = ledger
-        self._settings, self._client, self._redact = settings, client, redact
+        self._settings, self._client, self._redact, self._speak = settings, client, redact, speak
         self._answered = {
             body.request: body
             for body in past
@@ -99,9 +101,10 @@ class Calls:
                 call, question.role, question.direction, str(request["model"]), most.total, price.of(most) if price else None
             )
 
+        words = _Words(call, question, self._redact, self._speak)
         answer = Answer("failed", "")
         try:
-            reply = self._client.send(request, reserve, sent)
+            reply = self._client.send(request, reserve, sent, words)
             answer = Answer(*judge(reply), reply)
         except TooLong as error:
             answer = Answer("too_long", str(error))
@@ -122,6 +125,7 @@ class Calls:
                 usd=price.of(sent.tokens) if price else None, waited_s=sent.waited_s, seconds=time.monotonic() - began,
             )  # fmt: skip
             self.ledger.settle(called)
+            words("done", f"{answer.outcome} {answer.detail}".strip(), 0.0)
         if answer.outcome == "answered":
             self._answered[digest] = called
         return answer
@@ -160,6 +164,36 @@ class Calls:
         shown = [block for block in reply.blocks if block.get("type") in ("text", "tool_use")]
         text = json.dumps(shown, ensure_ascii=False) if shown else ""
         return self._redact(text.encode("utf-8", "replace").decode())[:LONGEST_ANSWER]
+
+
+class _Words:
+    """One call's words on their way to people: whole words at a time, so that no secret is cut in two and missed."""
+
+    def __init__(self, call: str, question: Question, redact: Redactor, speak: Speak) -> None:
+        self._call, self._question, self._redact, self._speak = call, question, redact, speak
+        self._held = ""
+
+    def __call__(self, state: SpeakingState, text: str, wait_s: float) -> None:
+        if state == "writing":
+            whole, space, self._held = _parted(self._held + text)
+            if whole:
+                self._say("writing", whole + space, 0.0)
+            return
+        if self._held and state != "asking":
+            self._say("writing", self._held, 0.0)
+        self._held = ""
+        self._say(state, text, wait_s)
+
+    def _say(self, state: SpeakingState, text: str, wait_s: float) -> None:
+        question = self._question
+        said = Spoken(call=self._call, role=question.role, direction=question.direction, state=state, text=self._redact(text), wait_s=wait_s)
+        self._speak(said)
+
+
+def _parted(text: str) -> tuple[str, str, str]:
+    """(text up to the last space, that space, the begun word after it)."""
+    found = re.search(r"^(.*)(\s)(\S*)$", text, re.DOTALL)
+    return (found[1], found[2], found[3]) if found else ("", "", text)
 
 
 def _encodable(value: Any) -> Any:

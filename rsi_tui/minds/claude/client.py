@@ -17,12 +17,15 @@ from typing import Any
 
 from rsi_tui.errors import MindError
 from rsi_tui.journal.facts import TokenFacts
+from rsi_tui.journal.speaking import SpeakingState
 from rsi_tui.minds.claude.redact import Redactor
 from rsi_tui.minds.claude.stream import Reply
 
 FIRST_DELAY_S = 2.0
 LONGEST_DELAY_S = 120.0
 TRIED_AGAIN = (408, 409, 429)
+Show = Callable[[SpeakingState, str, float], None]
+"""takes a state, text, and seconds to wait (`journal.speaking`)"""
 
 
 class TooLong(Exception):
@@ -61,24 +64,26 @@ class Client:
         wait: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         tell: Callable[[str], None] = lambda sentence: None,
-        show: Callable[[str], None] = lambda text: None,
         look: Callable[[], None] = lambda: None,
     ) -> None:
-        """`wait` and `look`, which is called as events arrive, may raise to give up; `tell` is given a sentence for each wait, `show` the text as it arrives."""
+        """`wait` and `look`, which is called as events arrive, may raise to give up; `tell` is given a sentence for each wait."""
         self._api, self._redact = api, redact
-        self._patience_s, self._wait, self._clock, self._tell, self._show = patience_s, wait, clock, tell, show
+        self._patience_s, self._wait, self._clock, self._tell = patience_s, wait, clock, tell
         self._look = look
 
-    def send(self, request: Mapping[str, Any], before: Callable[[TokenFacts], None], sent: Sent) -> Reply:
+    def send(
+        self, request: Mapping[str, Any], before: Callable[[TokenFacts], None], sent: Sent, show: Show = lambda state, text, wait_s: None
+    ) -> Reply:
         """The whole answer to a request; `sent` is kept up to date, also when this raises.
 
-        `before` is called with what was taken so far before each attempt. Raises TooLong; MindError where patience ran
+        `before` is called with what was taken so far before each attempt, `show` with each change of state. Raises TooLong; MindError where patience ran
         out or trying again is no use; whatever `before` and `wait` raise.
         """
         since: float | None = None
         while True:
             before(sent.tokens)
-            trouble = self._attempt(request, sent)
+            show("asking", "", 0.0)
+            trouble = self._attempt(request, sent, show)
             if trouble is None:
                 assert sent.reply is not None
                 return sent.reply
@@ -91,6 +96,7 @@ class Client:
                     f"The model could not be reached for {max(now - since, 0.0) / 60:.0f} min (last: {trouble.what}); "
                     "`rsi run --resume` goes on when it can be."
                 )
+            show("waiting", trouble.what, delay)
             self._tell(f"{request['model']} does not answer ({trouble.what}): trying again in {delay:.0f} s.")
             self._wait(delay)
             sent.waited_s += delay
@@ -101,7 +107,7 @@ class Client:
         longest = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(number - 1, 10))
         return longest * random.uniform(0.75, 1.0)  # so that parallel calls don't come back all at once
 
-    def _attempt(self, request: Mapping[str, Any], sent: Sent) -> _Trouble | None:
+    def _attempt(self, request: Mapping[str, Any], sent: Sent, show: Show) -> _Trouble | None:
         import anthropic
         import httpx2
 
@@ -111,7 +117,7 @@ class Client:
                 for event in stream:
                     self._look()
                     if added := reply.take(event.model_dump(exclude_unset=True)):
-                        self._show(added)
+                        show("writing", added, 0.0)
             if reply.complete:
                 sent.reply = reply
                 sent.tokens = sent.tokens + reply.tokens

@@ -64,10 +64,10 @@ class ClaudeMind:
         self._api = open_api(settings)
         client = Client(
             self._api, self._redact, patience_s=settings.patience_s, wait=waiting.wait, clock=waiting.clock,
-            tell=room.tell, show=lambda text: room.show(self._redact(text)), look=waiting.look,
+            tell=room.tell, look=waiting.look,
         )  # fmt: skip
         self._room = room
-        self._calls = Calls(settings, client, Ledger(caps, room.record, room.past), self._redact, room.past)
+        self._calls = Calls(settings, client, Ledger(caps, room.record, room.past), self._redact, room.past, room.show)
 
     def leave(self) -> None:
         """Close connections."""

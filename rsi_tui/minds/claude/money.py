@@ -11,8 +11,8 @@ import functools
 import threading
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rsi_tui.errors import BudgetError
@@ -30,9 +30,15 @@ class Price:
     output: float
     cache_write: float
     cache_read: float
+    long: Price | None = None
+    """of every token of a call whose prompt is longer than `long_from`"""
+    long_from: int = 0
+    """tokens of a prompt, cached or not"""
 
     def of(self, tokens: TokenFacts) -> float:
-        """US dollars."""
+        """US dollars. Prompts of all attempts of a call count together, so that retries may be priced too high, never too low."""
+        if self.long is not None and tokens.input + tokens.cache_write + tokens.cache_read > self.long_from:
+            return self.long.of(tokens)
         written = tokens.cache_write * self.cache_write + tokens.cache_read * self.cache_read
         return (tokens.input * self.input + written + (tokens.output + tokens.untold) * self.output) / MILLION
 
@@ -55,8 +61,13 @@ def price_of(model: str, cache_hours: int) -> Price | None:
     found = models.get(bare)
     if found is None:
         return None
-    write = found["cache_write_1h" if cache_hours else "cache_write_5m"]
-    return Price(found["input"], found["output"], write, found["cache_read"])
+    price = _listed(found, cache_hours)
+    longer = found.get("long")
+    return price if longer is None else replace(price, long=_listed(longer, cache_hours), long_from=longer["prompt_tokens"])
+
+
+def _listed(row: Mapping[str, float], cache_hours: int) -> Price:
+    return Price(row["input"], row["output"], row["cache_write_1h" if cache_hours else "cache_write_5m"], row["cache_read"])
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,8 @@ class Reply:
             self._count(event["message"].get("usage") or {})
         elif kind == "content_block_start":
             self.blocks.append(dict(event["content_block"]))
+            if self.blocks[-1].get("type") == "tool_use":
+                return f" [{self.blocks[-1]['name']}] "
         elif kind == "content_block_delta":
             return self._grow(int(event["index"]), event["delta"])
         elif kind == "content_block_stop":
