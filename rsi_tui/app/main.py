@@ -24,7 +24,7 @@ from rsi_tui.app.commands import Commands
 from rsi_tui.app.library import LibraryScreen
 from rsi_tui.app.live import LiveScreen
 from rsi_tui.app.map import MapScreen
-from rsi_tui.app.pager import Chooser, Confirm, Pager, ReportPager, page_text
+from rsi_tui.app.pager import Ask, Chooser, Confirm, Pager, ReportPager, page_text
 from rsi_tui.app.signals import leave_on_signals
 from rsi_tui.app.watch import JournalTail, LogTail, first_campaign
 from rsi_tui.audit import pages, reading
@@ -36,6 +36,7 @@ from rsi_tui.journal.commands import Action, send_command
 from rsi_tui.journal.speaking import SpeakingTail
 from rsi_tui.journal.view import CampaignView, campaign_ids, list_campaigns
 from rsi_tui.locations import Home
+from rsi_tui.loop import steering
 
 _IDS_EVERY = 3
 """polls between looks for a first campaign in an empty home"""
@@ -268,6 +269,70 @@ class RsiApp(App[None]):
         if self._tail is not None:
             self._command("resume" if self._tail.view.paused else "pause")
 
+    def _asked(self, question: str, action: Action, *, text: Callable[[str], str] = str, start: str = "", engine: bool = True) -> None:
+        """Ask for a line and send it as a command; `text` turns it into the command's, and may raise RsiError."""
+        if self._tail is None or (engine and not self._can_command()):
+            return
+
+        def answered(line: str | None) -> None:
+            if line and self._tail is not None:
+                try:
+                    send_command(self._tail.paths, getpass.getuser(), action, text(line))
+                except RsiError as error:
+                    self._live.say(str(error))
+                else:
+                    self._live.say(f"{action} sent: {line}")
+
+        self.push_screen(Ask(question, start), answered)
+
+    def action_propose(self) -> None:
+        self._asked("What should be tried? A technique, knob=value, or an idea in your own words", "propose")
+
+    def action_note(self) -> None:
+        self._asked("Note for the record", "note", engine=False)
+
+    def action_budget(self) -> None:
+        if self._tail is not None and self._tail.view.created is not None:
+            created = self._tail.view.created
+            self._asked(
+                f"Budget in all, like candidates={created.max_candidates} or hours=3",
+                "budget", text=lambda line: steering.budget_text(*steering.read_budget(line)),
+            )  # fmt: skip
+
+    def action_pin(self) -> None:
+        """Pin the candidate under the cursor; where it is pinned already, let go."""
+        if self._tail is None or not self._can_command():
+            return
+        view, id = self._tail.view, self._live.selected
+        known = view.rounds.get(id)
+        candidate = known.candidate if known is not None else id
+        try:
+            pin = "" if candidate == steering.pinned(view) else steering.check_pin(view, candidate or "original")
+            send_command(self._tail.paths, getpass.getuser(), "pin", pin)
+        except RsiError as error:
+            self._live.say(str(error))
+            return
+        self._live.say(f"directions will start from {pin}" if pin else "the Director chooses the start again")
+
+    def action_approve(self) -> None:
+        if self._tail is None or not self._can_command():
+            return
+        if not (waiting := self._tail.view.waiting):
+            self._live.say("nothing waits for approval")
+            return
+        self.push_screen(Confirm(f"Let {waiting} count?"), lambda yes: self._command("approve", waiting) if yes else None)
+
+    def action_veto(self) -> None:
+        if self._tail is None:
+            return
+        view, id = self._tail.view, self._live.selected
+        known = view.rounds.get(id)
+        candidate = view.candidates.get(known.candidate if known is not None else id)
+        if candidate is None or not candidate.is_adopted:
+            self._live.say("put the cursor on what was adopted; a veto takes an adoption back")
+            return
+        self._asked(f"Why must {candidate.id} not count?", "veto", text=lambda line: f"{candidate.id}: {line}")
+
     def action_stop(self) -> None:
         if self._tail is not None and self._can_command():
             question = f"Stop campaign {self._tail.view.id} after the run at hand? What is proven stays."
@@ -287,11 +352,11 @@ class RsiApp(App[None]):
             return False
         return True
 
-    def _command(self, action: Action) -> None:
+    def _command(self, action: Action, text: str = "") -> None:
         if self._tail is None or not self._can_command():
             return
         try:
-            send_command(self._tail.paths, getpass.getuser(), action)
+            send_command(self._tail.paths, getpass.getuser(), action, text)
         except RsiError as error:
             self._live.say(str(error))
             return

@@ -97,6 +97,8 @@ def campaign_page(view: CampaignView) -> Page:
         sections.append(Section("What each change contributes", _cleaned([_round_of_elimination(r) for r in proof.eliminations(view)])))
     if (found := proof.canaries(view)) is not None:
         sections.append(Section("Canaries", _cleaned([found["summary"], *(canary_line(known) for known in found["planted"])])))
+    if proposed := view.proposals():
+        sections.append(Section("Ideas of people", _cleaned([f"{id}, {who}: {text} | {became}" for id, who, text, became in proposed])))
     if view.revocations:
         sections.append(Section("Taken back", _cleaned([f"{body.candidate}, by {body.who}: {body.reason}" for _, body in view.revocations])))
     if failures := view.failures():

@@ -45,6 +45,37 @@ def note(text: Annotated[str, typer.Argument(help="What to remember.")], campaig
 
 
 @app.command()
+def propose(text: Annotated[str, typer.Argument(help="An idea in your own words, a technique, or knob=value.")], campaign: Id = None) -> None:
+    """Put an idea to a campaign's Director: it is tried next, or declined with the reason. Example: rsi propose "fused optimizer\""""
+    if not text.strip():
+        raise UsageError('say what to try: rsi propose "larger micro-batch".')
+    _command(campaign, "propose", text.strip())
+
+
+@app.command()
+def pin(start: Annotated[str, typer.Argument(help="original, best, a candidate like c3, or none.")], campaign: Id = None) -> None:
+    """Say what the next directions start from. Example: rsi pin c3"""
+    from rsi_tui.audit.reading import find_campaign
+    from rsi_tui.journal.view import load_campaign
+    from rsi_tui.loop.steering import check_pin
+
+    home = find_home()
+    _command(campaign, "pin", check_pin(load_campaign(home, find_campaign(home, campaign)), start))
+
+
+@app.command()
+def budget(
+    campaign: Id = None,
+    candidates: Annotated[int | None, typer.Option(help="Candidates in all, those that were tried among them.")] = None,
+    hours: Annotated[float | None, typer.Option(help="Hours in all, from the campaign's beginning.")] = None,
+) -> None:
+    """Change the budget of a campaign that runs. Example: rsi budget --candidates 40"""
+    from rsi_tui.loop.steering import budget_text
+
+    _command(campaign, "budget", budget_text(candidates, hours))
+
+
+@app.command()
 def approve(
     candidate: Annotated[str, typer.Argument(help="What waits for approval: c3 of the newest campaign, or CAMPAIGN/c3.")],
 ) -> None:

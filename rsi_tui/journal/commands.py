@@ -19,7 +19,7 @@ from rsi_tui.errors import JournalError
 from rsi_tui.journal.events import PersonActed
 from rsi_tui.locations import CampaignPaths
 
-Action = Literal["pause", "resume", "stop", "note", "approve", "veto", "propose"]
+Action = Literal["pause", "resume", "stop", "note", "approve", "veto", "propose", "pin", "budget"]
 
 
 def send_command(paths: CampaignPaths, who: str, action: Action, text: str = "") -> None:

@@ -315,12 +315,22 @@ class Replayed(Fact):
 
 
 class PersonActed(Fact):
-    """A person paused, resumed, stopped, noted, approved or vetoed."""
+    """A person paused, resumed, stopped, noted, approved, vetoed, proposed an idea, pinned the start or changed the budget."""
 
     type: Literal["person_acted"] = "person_acted"
     who: str
-    action: Literal["pause", "resume", "stop", "note", "approve", "veto", "propose"]
+    action: Literal["pause", "resume", "stop", "note", "approve", "veto", "propose", "pin", "budget"]
     text: str = ""
+    """the note, idea or candidate; 'candidates=40 hours=3' of a budget; '' of a pin that is taken away"""
+
+
+class ProposalDeclined(Fact):
+    """A person's idea of which no direction comes, and why."""
+
+    type: Literal["proposal_declined"] = "proposal_declined"
+    proposal: str
+    """p1, p2, ... in the order in which the engine heard them"""
+    reason: str
 
 
 Role = Literal["director", "selector", "executor", "reviewer", "scribe"]
@@ -484,6 +494,7 @@ Body = Annotated[
     | ModelCallReserved
     | ModelCalled
     | PersonActed
+    | ProposalDeclined
     | SecretsRevealed
     | EngineStarted
     | AlphaGranted

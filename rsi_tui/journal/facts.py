@@ -358,6 +358,8 @@ class DirectionFacts(Fact):
     """ids of library entries and profile phases"""
     reproduces: str = ""
     """record of the past proof that it asks about; '' for a search"""
+    proposal: str = ""
+    """the person's idea that it answers, p1, p2, ...; '' for the Director's own"""
 
 
 class HypothesisFacts(Fact):

@@ -207,6 +207,8 @@ class CampaignView:
     model_calls: list[ModelCallView] = field(default_factory=list)
     """oldest first"""
     people: list[tuple[str, ev.PersonActed]] = field(default_factory=list)
+    declined: dict[str, str] = field(default_factory=dict)
+    """people's ideas of which no direction came, p1, p2, ... -> why"""
     search_ended: str = ""
     engine_starts: int = 0
     engine_pid: int | None = None
@@ -595,6 +597,20 @@ class CampaignView:
 
     def _on_replayed(self, body: ev.Replayed, at: str) -> None:
         self.replays.append((at, body))
+
+    def proposals(self) -> list[tuple[str, str, str, str]]:
+        """(id, who, idea, what became of it) of each idea that people put to the Director."""
+        answered = {d.facts.proposal: d.facts.id for d in self.directions.values() if d.facts.proposal}
+        ideas = [body for _, body in self.people if body.action == "propose" and body.text.strip()]
+        found = []
+        for number, body in enumerate(ideas, 1):
+            id = f"p{number}"
+            became = f"direction {answered[id]}" if id in answered else f"declined: {self.declined[id]}" if id in self.declined else "waits for the Director"
+            found.append((id, body.who, body.text.strip(), became))
+        return found
+
+    def _on_proposal_declined(self, body: ev.ProposalDeclined, at: str) -> None:
+        self.declined[body.proposal] = body.reason
 
     def _on_person_acted(self, body: ev.PersonActed, at: str) -> None:
         self.people.append((at, body))

@@ -20,6 +20,7 @@ from rsi_tui.journal.steps import Steps
 from rsi_tui.locations import CampaignPaths, Home
 from rsi_tui.loop.memory import Memory
 from rsi_tui.loop.recall import Memories
+from rsi_tui.loop.steering import Steering
 from rsi_tui.minds.protocol import Brief, Mind
 from rsi_tui.repo.heads import note_head
 from rsi_tui.repo.mirror import Mirror
@@ -50,6 +51,8 @@ class Context:
     recall: Callable[[ProfileFacts, int], Memories]
     """what the library says, given the profile and the number of directions so far"""
     cancel: threading.Event
+    began: float = field(default_factory=time.monotonic)
+    """monotonic time at which it would have begun, had it run without a break"""
     deadline: float | None = None
     """monotonic time at which the hours are used up; a claim that was begun is carried to its end"""
     state: State = "contracted"
@@ -69,6 +72,8 @@ class Context:
     """why nothing of this campaign may be trusted, one sentence; '' while that is not so"""
     approvals: list[PersonActed] = field(default_factory=list)
     """people's words on what was proven (`approving.await_approval`)"""
+    steering: Steering = field(default_factory=Steering)
+    """people's ideas, pin and budget"""
     vetoes: list[PersonActed] = field(default_factory=list)
     """what people took back, still to be carried out at the next safe point (`revoking.heed_vetoes`)"""
     _sources: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -95,7 +100,7 @@ class Context:
 
     @property
     def candidates_left(self) -> int:
-        return self.created.max_candidates - self.memory.searched
+        return (self.steering.candidates or self.created.max_candidates) - self.memory.searched
 
     def baselined(self, found: Calibrated) -> None:
         """Take in what calibration found: noise, and whether candidates may round to bf16 on this machine."""
@@ -171,6 +176,7 @@ class Context:
         self.vetoes += [action for action in actions if action.action == "veto"]
         self.approvals += [action for action in actions if action.action == "approve"]
         for action in actions:
+            self._steer(action)
             if action.action == "stop":
                 self.stop_asked = f"stopped by {action.who}"
                 self.paused = False
@@ -182,6 +188,18 @@ class Context:
                 self.steps.append(StateChanged(state=self.state, reason=f"resumed by {action.who}"))
                 self.paused = False
         return self.paused
+
+    def _steer(self, action: PersonActed) -> None:
+        """Heed an idea, a pin or a budget; hours count from the campaign's beginning, as those it was given."""
+        before = self.steering.hours or self.created.hours
+        self.steering.take(action)
+        after = self.steering.hours or self.created.hours
+        if action.action != "budget" or after is None or after == before:
+            return
+        if before is not None and self.deadline is not None:
+            self.deadline += 3600 * (after - before)
+        else:
+            self.deadline = self.began + 3600 * after
 
     def hear_vetoes(self) -> None:
         """Take what waits when a campaign ends: vetoes are kept, all else comes too late."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rsi_tui.journal.events import DirectionClosed, DirectionOpened, Retrieved, SearchEnded
+from rsi_tui.journal.events import DirectionClosed, DirectionOpened, ProposalDeclined, Retrieved, SearchEnded
 from rsi_tui.journal.facts import ORIGINAL, DirectionFacts, LessonFacts, RetrievedFacts
 from rsi_tui.loop.context import Context
-from rsi_tui.minds.protocol import DirectionAnswer, DirectorBrief, EndSearch, LessonBrief
+from rsi_tui.minds.protocol import Decline, DirectionAnswer, DirectorBrief, EndSearch, LessonBrief, Proposal
 
 MAX_EMPTY = 4
 """directions in a row without a candidate after which the search ends"""
@@ -46,18 +46,27 @@ def _spent(ctx: Context) -> str:
 def _ask(ctx: Context, step: str) -> DirectionOpened | SearchEnded:
     id = step.partition("/")[0]
     best = ctx.memory.best
-    brief = DirectorBrief(**vars(ctx.brief(best)), open_or_closed=tuple(ctx.memory.directions), best=best.id)
-    wrong = ""
-    for _ in range(MAX_ANSWERS):
-        answer = ctx.mind.direct(replace(brief, previous_refusal=wrong))
+    pinned = _pinned(ctx)
+    start = ctx.memory.candidate(pinned) if pinned else best
+    brief = DirectorBrief(**vars(ctx.brief(start)), open_or_closed=tuple(ctx.memory.directions), best=best.id, pinned=pinned)
+    answer: DirectionAnswer | EndSearch | Decline
+    wrong, refused, waiting = "", 0, _waiting(ctx)
+    while True:
+        answer = ctx.mind.direct(replace(brief, previous_refusal=wrong, proposals=waiting))
+        if isinstance(answer, Decline) and any(p.id == answer.proposal for p in waiting):
+            declined = ProposalDeclined(proposal=answer.proposal, reason=answer.reason)
+            ctx.steps.once(f"declined/{answer.proposal}", ProposalDeclined, lambda body=declined: body)  # type: ignore[misc]
+            waiting = _waiting(ctx)
+            continue
         wrong = "" if isinstance(answer, EndSearch) else _wrong(ctx, answer)
-        if not wrong:
+        refused += 1
+        if not wrong or refused >= MAX_ANSWERS:
             break
     used = dict(answer.used_hits) if isinstance(answer, DirectionAnswer) and not wrong else {}
     record_retrieval(ctx, f"{id}/retrieved", "director", used)
     if isinstance(answer, EndSearch):
         return ctx.steps.append(SearchEnded(reason=answer.reason), step)
-    if wrong:
+    if wrong or isinstance(answer, Decline):
         return ctx.steps.append(SearchEnded(reason=f"the Director's answer was refused: {wrong}"), step)
     direction = DirectionFacts(
         id=id,
@@ -72,12 +81,31 @@ def _ask(ctx: Context, step: str) -> DirectionOpened | SearchEnded:
         closing_rule=answer.closing_rule,
         evidence=answer.evidence,
         reproduces=answer.reproduces,
+        proposal=answer.proposal,
     )
     return ctx.steps.append(DirectionOpened(direction=direction), step)
 
 
-def _wrong(ctx: Context, answer: DirectionAnswer) -> str:
+def _pinned(ctx: Context) -> str:
+    """The candidate that a person wants directions to start from; '' for none, or where nothing may be built on it any more."""
+    pinned = ctx.memory.best.id if ctx.steering.pinned == "best" else ctx.steering.pinned
+    return pinned if pinned and ctx.memory.knows(pinned) else ""
+
+
+def _waiting(ctx: Context) -> tuple[Proposal, ...]:
+    """People's ideas that no direction has answered and that were not declined."""
+    answered = {direction.proposal for direction in ctx.memory.directions}
+    return tuple(p for p in ctx.steering.proposals if p.id not in answered and ctx.steps.find(f"declined/{p.id}") is None)
+
+
+def _wrong(ctx: Context, answer: DirectionAnswer | Decline) -> str:
     """What makes an answer unusable, '' when it can be followed."""
+    if isinstance(answer, Decline):
+        return f"it declines {answer.proposal}, which nobody waits for"
+    if (pinned := _pinned(ctx)) and answer.start != pinned and not answer.reproduces:
+        return f"it starts from {answer.start}, and a person pinned {pinned}"
+    if answer.proposal and answer.proposal not in {p.id for p in _waiting(ctx)}:
+        return f"it answers {answer.proposal}, which nobody waits for"
     if not ctx.memory.knows(answer.start):
         return f"it starts from {answer.start}, which does not exist"
     if answer.start_kind == "original" and answer.start != ORIGINAL:

@@ -53,7 +53,7 @@ def _ask(ctx: Context, direction: DirectionFacts, round_: int, step: str) -> Hyp
     answer = ctx.mind.select(brief)
     if isinstance(answer, CloseDirection):
         return ctx.steps.append(RoundEnded(direction=direction.id, reason=answer.reason), step)
-    if wrong := _contradiction(ctx, answer):
+    if wrong := _contradiction(ctx, direction, answer):
         return ctx.steps.append(RoundEnded(direction=direction.id, reason=f"the Selector's answer was refused: {wrong}"), step)
     if answer.used_hits:
         record_retrieval(ctx, f"{direction.id}/r{round_}/retrieved", "selector", dict(answer.used_hits))
@@ -73,12 +73,13 @@ def _ask(ctx: Context, direction: DirectionFacts, round_: int, step: str) -> Hyp
     return ctx.steps.append(HypothesisWritten(hypothesis=hypothesis), step)
 
 
-def _contradiction(ctx: Context, answer: HypothesisAnswer) -> str:
-    """What in an answer can't be; '' when nothing. What is better is the objective's to say, not the mind's."""
+def _contradiction(ctx: Context, direction: DirectionFacts, answer: HypothesisAnswer) -> str:
+    """What in an answer can't be; '' when nothing. What is better is the objective's to say, not the mind's; what a
+    person proposed is tried whatever is expected of it."""
     if not ctx.memory.knows(answer.parent):
         return f"its parent {answer.parent} does not exist"
     if not (math.isfinite(answer.predicted_time) and math.isfinite(answer.predicted_memory)):
         return "what it predicts is not a number"
-    if answer.predicted_time > 0 and answer.predicted_memory >= 0:
+    if answer.predicted_time > 0 and answer.predicted_memory >= 0 and not direction.proposal:
         return f"it predicts a step {100 * answer.predicted_time:.1f} % slower and no memory saved, where less time or less memory is better"
     return ""

@@ -54,6 +54,7 @@ from rsi_tui.loop.memory import Memory
 from rsi_tui.loop.recall import Recall
 from rsi_tui.loop.resuming import Kind, last_state, require_same, seconds_spent, stop_recorded, unfinished
 from rsi_tui.loop.revoking import waiting_vetoes
+from rsi_tui.loop.steering import Steering
 from rsi_tui.minds.choose import mind_named
 from rsi_tui.minds.protocol import Mind
 from rsi_tui.minds.room import Lodger
@@ -206,6 +207,7 @@ def _open(parts: Prepared, paths: CampaignPaths, writer: JournalWriter, listen: 
     lab = _lab(parts, paths, steps, past, cancel)
     recall = Recall(parts.home, created, contract, retry=created.retry or parts.request.retry, tell=parts.tell)
     state, paused = last_state(past)
+    steering = Steering.of(past)
     context = Context(
         home=parts.home,
         created=created,
@@ -220,7 +222,9 @@ def _open(parts: Prepared, paths: CampaignPaths, writer: JournalWriter, listen: 
         memory=Memory(lab.original),
         recall=recall,
         cancel=cancel,
-        deadline=time.monotonic() + 3600 * created.hours - seconds_spent(past) if created.hours else None,
+        began=(began := time.monotonic() - seconds_spent(past)),
+        deadline=began + 3600 * hours if (hours := steering.hours or created.hours) else None,
+        steering=steering,
         approvals=[event.body for event in past if isinstance(event.body, PersonActed) and event.body.action == "approve"],
         vetoes=waiting_vetoes(past),
         state=state,

@@ -80,12 +80,26 @@ class Brief:
 
 
 @dataclass(frozen=True)
+class Proposal:
+    """A person's idea, in their own words."""
+
+    id: str
+    """p1, p2, ..."""
+    who: str
+    text: str
+
+
+@dataclass(frozen=True)
 class DirectorBrief(Brief):
     open_or_closed: tuple[DirectionFacts, ...] = ()
     """directions so far, oldest first"""
     best: str = "original"
     previous_refusal: str = ""
     """why the answer to this very question was refused; '' when it is asked first"""
+    pinned: str = ""
+    """candidate that a person wants directions to start from; '' leaves it to the Director"""
+    proposals: tuple[Proposal, ...] = ()
+    """people's ideas that no direction has answered yet, oldest first"""
 
 
 @dataclass(frozen=True)
@@ -106,6 +120,16 @@ class DirectionAnswer:
     """record id -> what it changed"""
     reproduces: str = ""
     """record of a past proof that is verified at once, as a whole, whether it holds here; '' for a search"""
+    proposal: str = ""
+    """id of the person's idea that it answers; '' for none"""
+
+
+@dataclass(frozen=True)
+class Decline:
+    """A person's idea can't be tried."""
+
+    proposal: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -206,8 +230,8 @@ class Mind(Protocol):
 
     name: str
 
-    def direct(self, brief: DirectorBrief) -> DirectionAnswer | EndSearch:
-        """What to investigate next, from where, and why."""
+    def direct(self, brief: DirectorBrief) -> DirectionAnswer | EndSearch | Decline:
+        """What to investigate next, from where, and why; or why a person's idea is not."""
 
     def select(self, brief: SelectorBrief) -> HypothesisAnswer | CloseDirection:
         """One falsifiable hypothesis within the direction, or that it is exhausted."""

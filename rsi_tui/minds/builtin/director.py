@@ -12,11 +12,14 @@ import math
 from collections import defaultdict
 
 from rsi_tui.contract.model import Layer
-from rsi_tui.journal.facts import ORIGINAL, CandidateFacts, ProfileFacts
+from rsi_tui.journal.facts import ORIGINAL, CandidateFacts, ProfileFacts, StartKind
 from rsi_tui.minds.builtin.joint import QUESTION, Set, best_set
 from rsi_tui.minds.builtin.pool import Option, options, start_peak
-from rsi_tui.minds.protocol import DirectionAnswer, DirectorBrief, EndSearch, PastEffect
+from rsi_tui.minds.builtin.proposals import matched
+from rsi_tui.minds.protocol import Decline, DirectionAnswer, DirectorBrief, EndSearch, PastEffect, Proposal
 from rsi_tui.search.acquisition import percent
+from rsi_tui.search.estimate import tried_here
+from rsi_tui.techniques.base import Situation
 from rsi_tui.techniques.registry import all_techniques, settings_of
 
 WAVE = 4
@@ -34,10 +37,12 @@ QUESTIONS: dict[Layer, str] = {
 }
 
 
-def direct(brief: DirectorBrief) -> DirectionAnswer | EndSearch:
-    """The next direction, or the reason why there is none."""
+def direct(brief: DirectorBrief) -> DirectionAnswer | EndSearch | Decline:
+    """The next direction, or the reason why there is none; people's ideas come before its own."""
     if brief.candidates_left <= 0:
         return EndSearch("the budget of candidates is used up")
+    if brief.proposals:
+        return _heed(brief, brief.proposals[0])
     if (again := _proven_before(brief)) is not None:
         return _reproduce(brief, again)
     start = _start(brief)
@@ -47,7 +52,7 @@ def direct(brief: DirectorBrief) -> DirectionAnswer | EndSearch:
     done = {(d.layer, d.start) for d in brief.open_or_closed}
     ranked = sorted(
         ((layer, found) for layer, found in by_layer.items() if (layer, start.id) not in done),
-        key=lambda item: -_promise(item[1]),
+        key=lambda item: -_promise_per_cost(item[1]),
     )
     worth = [(layer, found) for layer, found in ranked if _promise(found) > brief.contract.objective.margin]
     if not worth or _spent(brief) >= brief.candidates_left:
@@ -72,7 +77,7 @@ def _open_sets(brief: DirectorBrief, start: CandidateFacts, first: Set) -> Direc
     return DirectionAnswer(
         question=QUESTION,
         layer=first.layer,
-        start_kind="original" if start.id == ORIGINAL else "best",
+        start_kind=_kind(brief, start),
         start=start.id,
         techniques=tuple(technique.id for technique in known),
         reason=f"What was measured lets the models expect most of {first.parts}: {first.words}.",
@@ -82,14 +87,48 @@ def _open_sets(brief: DirectorBrief, start: CandidateFacts, first: Set) -> Direc
     )
 
 
+def _heed(brief: DirectorBrief, proposal: Proposal) -> DirectionAnswer | Decline:
+    """A direction that tries what a person's idea means, or why it can't."""
+    start = _start(brief)
+    found = matched(brief, proposal, Situation(brief.sources, brief.contract, brief.profile, start.knobs))
+    tried = [t for t in found if tried_here((t.id,), start.techniques, brief.attempts)]
+    if not found:
+        return Decline(proposal.id, "no technique that would change this program is meant by it; `rsi evaluate` takes a patch of your own, and --mind claude takes ideas in words")
+    if len(tried) == len(found):
+        return Decline(proposal.id, f"{', '.join(t.id for t in tried)} was tried on {start.id} in this campaign already")
+    wanted = tuple(t.id for t in found if t not in tried)
+    return DirectionAnswer(
+        question=proposal.text,
+        layer=found[0].layer,
+        start_kind=_kind(brief, start),
+        start=start.id,
+        techniques=wanted,
+        reason=f"{proposal.who} proposed it. The techniques that it means: {', '.join(wanted)}.",
+        expected_gain=0.0,
+        budget=min(len(wanted), brief.candidates_left),
+        closing_rule="closed when what was proposed is tried",
+        proposal=proposal.id,
+    )
+
+
+def _kind(brief: DirectorBrief, start: CandidateFacts) -> StartKind:
+    return "original" if start.id == ORIGINAL else "best" if start.id == brief.best else "intermediate"
+
+
 def _promise(found: list[Option]) -> float:
     return sum(option.choice.improvement * option.choice.fits for option in found[:WAVE])
 
 
+def _promise_per_cost(found: list[Option]) -> float:
+    """What orders layers: a run that has to compile first costs many others."""
+    return sum(option.choice.value for option in found[:WAVE])
+
+
 def _start(brief: DirectorBrief) -> CandidateFacts:
-    """The best proven candidate; the original while nothing is proven."""
+    """The best proven candidate, the original while nothing is proven; what a person pinned before either."""
+    wanted = brief.pinned or brief.best
     for attempt in brief.attempts:
-        if attempt.candidate.id == brief.best:
+        if attempt.candidate.id == wanted:
             return attempt.candidate
     return CandidateFacts(id=ORIGINAL, commit="", base="", knobs=brief.contract.defaults)
 
@@ -173,7 +212,7 @@ def _open(
     return DirectionAnswer(
         question=QUESTIONS[layer],
         layer=layer,
-        start_kind="original" if start.id == ORIGINAL else "best",
+        start_kind=_kind(brief, start),
         start=start.id,
         techniques=tuple(dict.fromkeys(id for option in found for id in option.ids)),
         reason=reason,

@@ -10,6 +10,7 @@ from rsi_tui.minds.builtin.selector import select
 from rsi_tui.minds.protocol import (
     ChangeAnswer,
     CloseDirection,
+    Decline,
     DirectionAnswer,
     DirectorBrief,
     EndSearch,
@@ -30,7 +31,7 @@ class BuiltinMind:
 
     name = "builtin"
 
-    def direct(self, brief: DirectorBrief) -> DirectionAnswer | EndSearch:
+    def direct(self, brief: DirectorBrief) -> DirectionAnswer | EndSearch | Decline:
         return direct(brief)
 
     def select(self, brief: SelectorBrief) -> HypothesisAnswer | CloseDirection:

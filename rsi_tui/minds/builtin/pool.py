@@ -7,7 +7,7 @@ one of them runs out of memory and the other gains nothing, or loses.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rsi_tui.contract.model import Layer
@@ -65,21 +65,25 @@ class _Known:
 
 
 def options(
-    brief: Brief, start: CandidateFacts, start_peak: int | None, sources: Mapping[str, str]
+    brief: Brief, start: CandidateFacts, start_peak: int | None, sources: Mapping[str, str], *, wanted: Collection[str] = ()
 ) -> list[Option]:
     """Untried techniques that may well make a difference on a start and did not fail before, best first.
 
-    `sources` are the start's own.
+    `sources` are the start's own; `wanted` are techniques that a person asked for, whatever is expected of them.
     """
     situation = Situation(sources, brief.contract, brief.profile, start.knobs)
     known = [_known(brief, start, start_peak, *found) for found in applicable(situation)]
     found = [
         Option((one.technique,), one.change, one.estimate, one.choice)
         for one in known
-        if not one.tried and (one.estimate.time <= 0 or one.estimate.memory < 0)
+        if not one.tried and (one.technique.id in wanted or one.estimate.time <= 0 or one.estimate.memory < 0)
     ]
     found += _pairs(brief, start, start_peak, situation, known)
-    worth = (option for option in found if not option.estimate.failed_before and option.choice.chance >= MIN_CHANCE)
+    worth = (
+        option
+        for option in found
+        if not option.estimate.failed_before and (option.choice.chance >= MIN_CHANCE or set(option.ids) <= set(wanted))
+    )
     return sorted(worth, key=lambda option: -option.choice.value)
 
 

@@ -26,7 +26,7 @@ def select(brief: SelectorBrief) -> HypothesisAnswer | CloseDirection:
         return _reproduction(brief, direction.reproduces)
     if direction.question == QUESTION:
         return _set(brief, direction.start)
-    parent, found = _parent(brief, direction.start)
+    parent, found = _parent(brief, direction.start, direction.techniques if direction.proposal else ())
     wanted = [option for option in found if set(option.ids) <= set(direction.techniques)]
     if not wanted:
         return CloseDirection("every technique of the direction was tried or does not apply")
@@ -71,12 +71,12 @@ def _reproduction(brief: SelectorBrief, record: str) -> HypothesisAnswer | Close
     )
 
 
-def _parent(brief: SelectorBrief, start: str) -> tuple[CandidateFacts, list[Option]]:
+def _parent(brief: SelectorBrief, start: str, proposed: tuple[str, ...]) -> tuple[CandidateFacts, list[Option]]:
     """The direction's start, or a leaner candidate of the archive where the best option would not fit on it."""
     by_id = {candidate.id: candidate for candidate in brief.archive}
     chosen = by_id.get(start) or brief.archive[0]
-    found = options(brief, chosen, start_peak(brief, chosen), sources_of(brief, chosen))
-    if found and found[0].choice.fits < MIN_FITS:
+    found = options(brief, chosen, start_peak(brief, chosen), sources_of(brief, chosen), wanted=proposed)
+    if found and not proposed and found[0].choice.fits < MIN_FITS:
         for leaner in brief.archive:
             peak = peak_of(brief.attempts, leaner.id)
             options_there = options(brief, leaner, peak, sources_of(brief, leaner)) if peak is not None else []

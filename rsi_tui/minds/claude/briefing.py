@@ -58,7 +58,17 @@ def for_director(brief: DirectorBrief, level: int) -> str:
         "# Techniques that apply to the best and were not tried", quote_lines(_options(brief, best), "techniques"),
         *_library(brief.hits, brief.past, level),
     ]  # fmt: skip
-    return "\n\n".join((*parts, *_refused(brief.previous_refusal), "What is to be investigated next?"))
+    return "\n\n".join((*parts, *_wishes(brief), *_refused(brief.previous_refusal), "What is to be investigated next?"))
+
+
+def _wishes(brief: DirectorBrief) -> list[str]:
+    """What people asked for: ideas to try next, and where to start from."""
+    found = []
+    if brief.proposals:
+        found += ["# Ideas of people who watch, to be tried before your own", quote_lines([f"{p.id}: {p.text}" for p in brief.proposals], "ideas")]
+    if brief.pinned:
+        found.append(f"Directions start from {brief.pinned}: a person pinned it.")
+    return found
 
 
 def for_selector(brief: SelectorBrief, level: int) -> str:

@@ -8,6 +8,7 @@ builtin mind. What is proven by then is claimed all the same.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from rsi_tui.config import ClaudeSettings
@@ -26,6 +27,7 @@ from rsi_tui.minds.claude.workbench import Workbench
 from rsi_tui.minds.protocol import (
     ChangeAnswer,
     CloseDirection,
+    Decline,
     DirectionAnswer,
     DirectorBrief,
     EndSearch,
@@ -82,8 +84,8 @@ class ClaudeMind:
             raise RuntimeError("the claude mind is asked before it has entered a campaign")
         return self._calls
 
-    def direct(self, brief: DirectorBrief) -> DirectionAnswer | EndSearch:
-        known = self._builtin.direct(brief) if self._by_builtin("director") or brief.past else None
+    def direct(self, brief: DirectorBrief) -> DirectionAnswer | EndSearch | Decline:
+        known = self._builtin.direct(brief if self._by_builtin("director") else replace(brief, proposals=())) if self._by_builtin("director") or brief.past else None
         if known is not None and (self._by_builtin("director") or (isinstance(known, DirectionAnswer) and known.reproduces)):
             return known  # what was proven before is tried first, whoever directs
         stable = briefing.program(brief.contract, brief.profile, brief.sources)
@@ -100,6 +102,7 @@ class ClaudeMind:
             question=told.question, layer=told.layer, start_kind=told.start_kind, start=told.start, techniques=tuple(told.techniques),
             reason=told.reason, expected_gain=told.expected_gain, budget=told.budget, closing_rule=told.closing_rule,
             evidence=tuple(told.evidence), used_hits=_used(told.used, brief),
+            proposal=told.proposal if told.proposal in {p.id for p in brief.proposals} else "",
         )  # fmt: skip
 
     def select(self, brief: SelectorBrief) -> HypothesisAnswer | CloseDirection:

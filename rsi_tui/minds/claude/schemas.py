@@ -35,6 +35,7 @@ class OpenDirection(Told):
     closing_rule: str = Field(description="when it is to be closed", min_length=5, max_length=400)
     evidence: list[str] = Field(description="ids of library entries and names of phases that speak for it", max_length=20)
     used: list[Used] = Field(description="library entries that changed this decision", max_length=20)
+    proposal: str = Field(default="", description="id of the person's idea that this direction tries; '' for none", max_length=20)
 
 
 class End(Told):
