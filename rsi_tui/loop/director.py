@@ -10,7 +10,7 @@ from dataclasses import replace
 from rsi_tui.journal.events import DirectionClosed, DirectionOpened, Retrieved, SearchEnded
 from rsi_tui.journal.facts import ORIGINAL, DirectionFacts, LessonFacts, RetrievedFacts
 from rsi_tui.loop.context import Context
-from rsi_tui.minds.protocol import DirectionAnswer, DirectorBrief, EndSearch, LessonBrief
+from rsi_tui.minds.protocol import DirectionAnswer, DirectorBrief, EndSearch, Foreseeing, LessonBrief
 
 MAX_EMPTY = 4
 """directions in a row without a candidate after which the search ends"""
@@ -43,10 +43,22 @@ def _spent(ctx: Context) -> str:
     return ""
 
 
+def _brief(ctx: Context) -> DirectorBrief:
+    best = ctx.memory.best
+    return DirectorBrief(**vars(ctx.brief(best)), open_or_closed=tuple(ctx.memory.directions), best=best.id)
+
+
+def _foresee(ctx: Context) -> None:
+    """Have a mind that can think about the next direction while the last one's lesson is written, which it does not hang on."""
+    mind = ctx.mind
+    if isinstance(mind, Foreseeing) and ctx.steps.live and not _spent(ctx):
+        brief = _brief(ctx)
+        mind.foresee("director", "", lambda: ctx.mind.direct(brief))
+
+
 def _ask(ctx: Context, step: str) -> DirectionOpened | SearchEnded:
     id = step.partition("/")[0]
-    best = ctx.memory.best
-    brief = DirectorBrief(**vars(ctx.brief(best)), open_or_closed=tuple(ctx.memory.directions), best=best.id)
+    brief = _brief(ctx)
     wrong = ""
     for _ in range(MAX_ANSWERS):
         answer = ctx.mind.direct(replace(brief, previous_refusal=wrong))
@@ -118,6 +130,7 @@ def close_direction(ctx: Context, direction: DirectionFacts, reason: str) -> Non
     attempts = ctx.memory.within(direction.id)
 
     def make() -> DirectionClosed:
+        _foresee(ctx)
         text = ctx.mind.lesson(LessonBrief(direction, attempts, reason))
         conditions = {**ctx.created.host, "workload": ctx.created.workload, "start": direction.start}
         lesson = LessonFacts(
