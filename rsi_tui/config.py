@@ -104,6 +104,8 @@ class ClaudeSettings(BaseModel):
     """of a campaign, prompts and answers, cached or not"""
     max_calls: int | None = Field(default=None, gt=0)
     """of a campaign"""
+    max_tokens_per_direction: int | None = Field(default=None, gt=0)
+    max_calls_per_direction: int | None = Field(default=None, gt=0)
     max_turns: int = Field(default=40, ge=1, le=500)
     """calls that the Executor may take for one change"""
     timeout_s: float = Field(default=600.0, gt=0)

@@ -16,6 +16,7 @@ import gc
 import hashlib
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -155,6 +156,7 @@ class JournalWriter:
         self._seq = events[-1].seq + 1 if events else 0
         self._prev = events[-1].hash if events else ZERO
         self._broken = ""
+        self._appending = threading.Lock()
 
     @classmethod
     def open(cls, path: Path, wait_s: float = 0.0, anchor: Path | None = None) -> JournalWriter:
@@ -183,20 +185,21 @@ class JournalWriter:
         return cls(path, fd, lock, events, size, anchor)
 
     def append(self, body: Fact, step: str = "") -> Event:
-        """Write one event, flush it to disk, return it as it will be read back.
+        """Write one event, flush it to disk, return it as it will be read back. Threads take turns.
 
         Raises JournalError when the disk is full (no half line stays behind) or a number is not finite.
         """
-        if self._broken:
-            raise JournalError(self._broken)
-        line = _encode(self._seq, body, step, self._prev)
-        event = _ONE.validate_json(line)
-        self._write(line + b"\n")
-        if self._anchor is not None:
-            write_anchor(self._anchor, self._seq, event.hash)
-        self._seq += 1
-        self._prev = event.hash
-        return event
+        with self._appending:
+            if self._broken:
+                raise JournalError(self._broken)
+            line = _encode(self._seq, body, step, self._prev)
+            event = _ONE.validate_json(line)
+            self._write(line + b"\n")
+            if self._anchor is not None:
+                write_anchor(self._anchor, self._seq, event.hash)
+            self._seq += 1
+            self._prev = event.hash
+            return event
 
     def close(self) -> None:
         """Give the lock back; the writer can't be used any more."""

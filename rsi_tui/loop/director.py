@@ -10,7 +10,7 @@ from dataclasses import replace
 from rsi_tui.journal.events import DirectionClosed, DirectionOpened, ProposalDeclined, Retrieved, SearchEnded
 from rsi_tui.journal.facts import ORIGINAL, DirectionFacts, LessonFacts, RetrievedFacts
 from rsi_tui.loop.context import Context
-from rsi_tui.minds.protocol import Decline, DirectionAnswer, DirectorBrief, EndSearch, LessonBrief, Proposal
+from rsi_tui.minds.protocol import Decline, DirectionAnswer, DirectorBrief, EndSearch, Foreseeing, LessonBrief, Proposal
 
 MAX_EMPTY = 4
 """directions in a row without a candidate after which the search ends"""
@@ -43,20 +43,33 @@ def _spent(ctx: Context) -> str:
     return ""
 
 
+def _brief(ctx: Context) -> DirectorBrief:
+    best, pinned = ctx.memory.best, _pinned(ctx)
+    start = ctx.memory.candidate(pinned) if pinned else best
+    return DirectorBrief(
+        **vars(ctx.brief(start)), open_or_closed=tuple(ctx.memory.directions), best=best.id, pinned=pinned, proposals=_waiting(ctx)
+    )
+
+
+def _foresee(ctx: Context) -> None:
+    """Have a mind that can think about the next direction while the last one's lesson is written, which it does not hang on."""
+    mind = ctx.mind
+    if isinstance(mind, Foreseeing) and ctx.steps.live and not _spent(ctx):
+        brief = _brief(ctx)
+        mind.foresee("director", "", lambda: ctx.mind.direct(brief))
+
+
 def _ask(ctx: Context, step: str) -> DirectionOpened | SearchEnded:
     id = step.partition("/")[0]
-    best = ctx.memory.best
-    pinned = _pinned(ctx)
-    start = ctx.memory.candidate(pinned) if pinned else best
-    brief = DirectorBrief(**vars(ctx.brief(start)), open_or_closed=tuple(ctx.memory.directions), best=best.id, pinned=pinned)
+    brief = _brief(ctx)
     answer: DirectionAnswer | EndSearch | Decline
-    wrong, refused, waiting = "", 0, _waiting(ctx)
+    wrong, refused = "", 0
     while True:
-        answer = ctx.mind.direct(replace(brief, previous_refusal=wrong, proposals=waiting))
-        if isinstance(answer, Decline) and any(p.id == answer.proposal for p in waiting):
+        answer = ctx.mind.direct(replace(brief, previous_refusal=wrong))
+        if isinstance(answer, Decline) and any(p.id == answer.proposal for p in brief.proposals):
             declined = ProposalDeclined(proposal=answer.proposal, reason=answer.reason)
             ctx.steps.once(f"declined/{answer.proposal}", ProposalDeclined, lambda body=declined: body)  # type: ignore[misc]
-            waiting = _waiting(ctx)
+            brief = replace(brief, proposals=_waiting(ctx))
             continue
         wrong = "" if isinstance(answer, EndSearch) else _wrong(ctx, answer)
         refused += 1
@@ -146,6 +159,7 @@ def close_direction(ctx: Context, direction: DirectionFacts, reason: str) -> Non
     attempts = ctx.memory.within(direction.id)
 
     def make() -> DirectionClosed:
+        _foresee(ctx)
         text = ctx.mind.lesson(LessonBrief(direction, attempts, reason))
         conditions = {**ctx.created.host, "workload": ctx.created.workload, "start": direction.start}
         lesson = LessonFacts(

@@ -17,7 +17,7 @@ from rsi_tui.loop.executor import build
 from rsi_tui.loop.joining import join
 from rsi_tui.loop.reviewer import refuse, review
 from rsi_tui.loop.revoking import heed_vetoes
-from rsi_tui.loop.selector import next_hypothesis
+from rsi_tui.loop.selector import foresee_hypothesis, next_hypothesis
 
 MAX_REFUSALS = 8
 """refused rounds in a row after which a direction is closed: the mind is going in circles"""
@@ -39,6 +39,8 @@ def run_direction(ctx: Context, direction: DirectionFacts) -> str:
                 reason = found
                 break
             candidate = build(ctx, found)
+            if candidate is not None and len(wave) + 1 < size:
+                foresee_hypothesis(ctx, direction, round_ + 1)
             if candidate is None or not review(ctx, direction, found, candidate):
                 refusals += 1
                 if refusals >= MAX_REFUSALS:

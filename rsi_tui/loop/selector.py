@@ -11,7 +11,7 @@ from rsi_tui.journal.events import HypothesisWritten, RoundEnded
 from rsi_tui.journal.facts import DirectionFacts, HypothesisFacts
 from rsi_tui.loop.context import Context
 from rsi_tui.loop.director import record_retrieval
-from rsi_tui.minds.protocol import CloseDirection, HypothesisAnswer, SelectorBrief
+from rsi_tui.minds.protocol import CloseDirection, Foreseeing, HypothesisAnswer, SelectorBrief
 
 
 def next_hypothesis(ctx: Context, direction: DirectionFacts, round_: int) -> HypothesisFacts | str:
@@ -39,10 +39,21 @@ def _spent(ctx: Context, direction: DirectionFacts) -> str:
     return ""
 
 
-def _ask(ctx: Context, direction: DirectionFacts, round_: int, step: str) -> HypothesisWritten | RoundEnded:
+def foresee_hypothesis(ctx: Context, direction: DirectionFacts, round_: int) -> None:
+    """Have a mind that can think about a round's hypothesis while the last round's change is reviewed.
+
+    What it thinks of is that the change passes; where it does not, the question is another one and is asked anew.
+    """
+    mind = ctx.mind
+    if isinstance(mind, Foreseeing) and ctx.steps.live and not direction.reproduces and not _spent(ctx, direction):
+        brief = _brief(ctx, direction, round_)
+        mind.foresee("selector", direction.id, lambda: ctx.mind.select(brief))
+
+
+def _brief(ctx: Context, direction: DirectionFacts, round_: int) -> SelectorBrief:
     start = ctx.memory.candidate(direction.start)
     archive = {candidate.id: candidate for candidate in (*ctx.memory.archive(), start)}
-    brief = SelectorBrief(
+    return SelectorBrief(
         **vars(ctx.brief(start)),
         direction=direction,
         round=round_,
@@ -50,7 +61,10 @@ def _ask(ctx: Context, direction: DirectionFacts, round_: int, step: str) -> Hyp
         archive_sources={id: ctx.sources(candidate.commit) for id, candidate in archive.items()},
         previous_refusal=ctx.memory.refusals.get(direction.id, ""),
     )
-    answer = ctx.mind.select(brief)
+
+
+def _ask(ctx: Context, direction: DirectionFacts, round_: int, step: str) -> HypothesisWritten | RoundEnded:
+    answer = ctx.mind.select(_brief(ctx, direction, round_))
     if isinstance(answer, CloseDirection):
         return ctx.steps.append(RoundEnded(direction=direction.id, reason=answer.reason), step)
     if wrong := _contradiction(ctx, direction, answer):

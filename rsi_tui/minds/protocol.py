@@ -7,11 +7,12 @@ threshold, a seed, an order or a result of an open block.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from rsi_tui.contract.model import Contract, KnobValue, Layer
+from rsi_tui.journal.events import Role
 from rsi_tui.journal.facts import (
     CandidateFacts,
     DirectionFacts,
@@ -223,6 +224,17 @@ class LessonBrief:
     direction: DirectionFacts
     attempts: tuple[Attempt, ...]
     closing_reason: str
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """A mind that can think about a question to come while another one is answered."""
+
+    def foresee(self, role: Role, direction: str, question: Callable[[], object]) -> None:
+        """Begin to answer in another thread; the very same question, asked later, takes that answer. `direction`: '' for the Director.
+
+        Decides nothing and raises nothing; where the question turns out otherwise, the answer is never used.
+        """
 
 
 class Mind(Protocol):

@@ -20,7 +20,15 @@ from unittest.mock import patch
 
 from rsi_tui.config import ClaudeSettings
 from rsi_tui.journal.chain import read_events
-from rsi_tui.journal.events import DirectionOpened, Event, HypothesisWritten, Reviewed, VerdictReached
+from rsi_tui.journal.events import (
+    CandidateRefused,
+    DirectionOpened,
+    Event,
+    HypothesisWritten,
+    Reviewed,
+    SearchEnded,
+    VerdictReached,
+)
 from rsi_tui.journal.facts import OperatorFacts, RetrievedFacts
 from rsi_tui.locations import Home
 from rsi_tui.loop.engine import run
@@ -144,6 +152,10 @@ def _decisions(events: list[Event]) -> list[str]:
             found.append(f"hypothesis: {body.hypothesis.statement} on {body.hypothesis.parent}")
         elif isinstance(body, Reviewed):
             found.append(f"review: {body.review.decision}")
+        elif isinstance(body, CandidateRefused):
+            found.append(f"refused: {body.kind} {body.reason}")
+        elif isinstance(body, SearchEnded):
+            found.append(f"search ended: {body.reason}")
         elif isinstance(body, VerdictReached):
             found.append(f"verdict: {body.verdict.candidate} {body.verdict.verdict}")
     return found
@@ -158,7 +170,7 @@ def plant_all(most: int | None) -> tuple[list[Planted], bool]:
     for place, form in [(place, form) for form in FORMS for place in PLACES][:most]:
         with tempfile.TemporaryDirectory() as folder:
             decided, reached = campaign(Path(folder), place, form)
-        found.append(Planted(f"{place}, {form}", reached, decided != without, "; ".join(d for d in decided if d not in without)))
+        found.append(Planted(f"{place}, {form}", reached, decided != without, "; ".join([d for d in decided if d not in without] + [f"not {d}" for d in without if d not in decided])))
     with tempfile.TemporaryDirectory() as folder, patch("rsi_tui.minds.claude.briefing.quote", lambda text, *_: text), \
             patch("rsi_tui.minds.claude.quoting.quote", lambda text, *_: text):  # fmt: skip
         bare, _ = campaign(Path(folder), "library entry", "plain")

@@ -43,13 +43,13 @@ def directions(made: Bench) -> list[DirectionOpened]:
 
 def test_an_idea_is_tried_before_anything_else_and_the_record_says_so(tmp_path: Path) -> None:
     made = bench(tmp_path, BuiltinMind(), candidates=3)
-    said(made, "propose", "use the fused optimizer, please")
+    said(made, "propose", "use clip-foreach, please")
     first = directions(searched(made))[0].direction
     assert first.proposal == "p1"
-    assert first.question == "use the fused optimizer, please"
-    assert "fused-optimizer" in first.techniques
+    assert first.question == "use clip-foreach, please"
+    assert "clip-foreach" in first.techniques
     view = CampaignView().feed_all(made.writer.events)
-    assert view.proposals()[0][:3] == ("p1", "ada", "use the fused optimizer, please")
+    assert view.proposals()[0][:3] == ("p1", "ada", "use clip-foreach, please")
     assert view.proposals()[0][3] == "direction d1"
     assert "Ideas of people" in str(pages.campaign_page(view))
 
@@ -68,8 +68,8 @@ def test_what_can_not_be_tried_is_declined_with_a_reason_once(tmp_path: Path, id
 
 def test_an_idea_that_was_tried_already_is_not_tried_again(tmp_path: Path) -> None:
     made = bench(tmp_path, BuiltinMind(), candidates=8)
-    said(made, "propose", "fused-optimizer")
-    said(made, "propose", "fused-optimizer again")
+    said(made, "propose", "clip-foreach")
+    said(made, "propose", "clip-foreach again")
     searched(made)
     assert directions(made)[0].direction.proposal == "p1"
     assert [d.proposal for d in made.writer.bodies(ProposalDeclined)] == ["p2"]
@@ -80,7 +80,7 @@ def test_a_setting_is_proposed_by_its_value(tmp_path: Path) -> None:
     made = bench(tmp_path, BuiltinMind(), candidates=2)
     said(made, "propose", "what about micro_batch=4?")
     first = directions(searched(made))[0].direction
-    assert first.techniques == ("setting:micro_batch=4",) or "larger-micro-batch" in first.techniques
+    assert first.techniques == ("larger-micro-batch",)
 
 
 def test_ideas_are_heard_by_the_engine_that_takes_the_campaign_up(tmp_path: Path) -> None:
@@ -164,8 +164,8 @@ def test_only_what_may_be_built_on_is_pinned(tmp_path: Path) -> None:
     assert check_pin(view, best.id) == best.id
     with pytest.raises(UsageError, match="has no candidate c99"):
         check_pin(view, "c99")
-    failed = next(c.id for c in view.candidates.values() if c.standing == "failed")
-    with pytest.raises(UsageError, match=f"{failed} is failed"):
+    failed = next(c.id for c in view.candidates.values() if c.standing == "invalid")
+    with pytest.raises(UsageError, match=f"{failed} is invalid"):
         check_pin(view, failed)
     assert pinned(view) == ""
 

@@ -232,7 +232,8 @@ def test_what_a_crash_cut_off_counts_as_spent() -> None:
     ("caps", "says"),
     [
         (Caps(usd=0.5), r"\$0.5"), (Caps(tokens=1500), "1,500 tokens"), (Caps(calls=1), "all 1 model calls"),
-        (Caps(usd_per_direction=0.5), "direction's"),
+        (Caps(usd_per_direction=0.5), r"\$0.5 of the direction"),
+        (Caps(tokens_per_direction=1500), "1,500 tokens of the direction"), (Caps(calls_per_direction=1), "all 1 model calls of the direction"),
     ],
 )  # fmt: skip
 def test_each_cap_is_kept_before_anything_is_sent(caps: Caps, says: str) -> None:

@@ -14,6 +14,8 @@ from rsi_tui.contract.load import load_contract
 from rsi_tui.contract.model import Contract
 from rsi_tui.errors import PatchError
 from rsi_tui.minds.claude.redact import MARK
+from rsi_tui.minds.claude.smoke import runs
+from rsi_tui.minds.claude.workbench import Ended, Workbench
 from rsi_tui.minds.protocol import ChangeAnswer, ExecutorBrief, HypothesisAnswer
 from tests.support.campaigns import TINY, tiny_repository
 from tests.support.claude_script import Play, edits, tool
@@ -235,3 +237,26 @@ def test_a_known_technique_is_applied_without_a_model(shop: Open) -> None:
     at = shop(tool("give_up", reason="not asked"))
     change = at.execute(hypothesis=replace(HYPOTHESIS, techniques=("sdpa",)))
     assert "scaled_dot_product_attention" in change.sources["model.py"] and at.api.account.requests == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "refused"),
+    [
+        ([Ended(False, True, "killed for timeout"), Ended(True, False, "exit code 0")], False),
+        ([Ended(False, True, "killed for timeout")] * 2, True),
+        ([Ended(False, False, "exit code 1")], True),
+    ],
+    ids=["late once", "late twice", "broken"],
+)
+def test_a_busy_machine_refuses_no_change(contract: Contract, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changed: list[Ended], refused: bool) -> None:
+    """What is too late beside a parent that is not is tried once more; what fails is not."""
+    bench = Workbench(room(tmp_path, Journal(), files=FILES, python=Path(sys.executable)), contract, "base", FILES)
+    left, asked = list(changed), list[bool]()
+
+    def try_out(command: str, seconds: int, *, unchanged: bool = False) -> Ended:
+        asked.append(unchanged)
+        return Ended(True, False, "exit code 0") if unchanged else left.pop(0)
+
+    monkeypatch.setattr(bench, "try_out", try_out)
+    assert bool(runs(bench, contract, contract.defaults)) is refused
+    assert left == [] and asked.count(False) == len(changed)

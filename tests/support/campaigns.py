@@ -32,7 +32,12 @@ def git(folder: Path, *args: str) -> str:
 
 def tiny_repository(folder: Path, **replaced: str) -> Path:
     """The tiny workload, committed; `replaced` maps file names (dots as __) to texts."""
-    shutil.copytree(TINY, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return committed(TINY, folder, **replaced)
+
+
+def committed(program: Path, folder: Path, **replaced: str) -> Path:
+    """A copy of a program, committed."""
+    shutil.copytree(program, folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name, text in replaced.items():
         (folder / name.replace("__", ".")).write_text(text)
     git(folder, "init", "-q", "-b", "main")
@@ -105,7 +110,7 @@ def expert_repository(folder: Path, preset: str = "") -> Path:
         ("class Block(nn.Module)", f"{layers}class Block(nn.Module)"),
         (
             "nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))",
-            "SparseMoE(SimpleNamespace(n_embd=width, expert_size=2 * width, n_expert=16, top_k=2))",
+            "SparseMoE(SimpleNamespace(n_embd=width, expert_size=2 * width, n_expert=32, top_k=2))",
         ),
         ("x + self.mlp(self.ln_2(x))", "x + self.mlp(self.ln_2(x))[0]"),
     ):

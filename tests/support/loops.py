@@ -66,7 +66,7 @@ class Writer:
 
     def append(self, body: Fact, step: str = "") -> Event:
         event = Event(
-            seq=len(self.events), at="2026-11-30T12:00:00.000000+00:00", step=step, body=body, prev="", hash=""  # type: ignore[arg-type]
+            seq=len(self.events), at="2026-11-30T12:00:00.000000+00:00", step=step, body=body, prev="", hash=""
         )
         self.events.append(event)
         return event

@@ -244,7 +244,10 @@ class MessagesApi:
             hit = max((place for place in marks if parts[place][2] in self._cache), default=-1)
             self._cache.update(parts[place][2] for place in marks)
         last = marks[-1] if marks else -1
-        count = lambda first, end: sum(tokens for tokens, _, _ in parts[first:end])  # noqa: E731
+
+        def count(first: int, end: int | None) -> int:
+            return sum(tokens for tokens, _, _ in parts[first:end])
+
         output = tokens_of([b.text if isinstance(b, Text) else b.raw or b.input for b in turn.blocks]) + tokens_of(turn.thinking)
         return {
             "input_tokens": count(max(last, hit) + 1, None),

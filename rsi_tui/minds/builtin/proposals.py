@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from rsi_tui.minds.protocol import DirectorBrief, Proposal
-from rsi_tui.techniques.base import Situation, Technique
+from rsi_tui.techniques.base import Change, Situation, Technique
 from rsi_tui.techniques.registry import applicable
 
 _SHORT = 4
@@ -21,8 +21,8 @@ def matched(brief: DirectorBrief, proposal: Proposal, situation: Situation) -> t
     text = proposal.text.lower()
     spoken = _words(text)
     scored: list[tuple[float, Technique]] = []
-    for technique, _, _ in applicable(situation):
-        if _named(technique, text):
+    for technique, change, _ in applicable(situation):
+        if _named(technique, change, text):
             scored.append((2.0, technique))
             continue
         own = _words(f"{technique.id.replace('-', ' ').replace(':', ' ')} {technique.title}".lower())
@@ -33,10 +33,12 @@ def matched(brief: DirectorBrief, proposal: Proposal, situation: Situation) -> t
     return tuple(t for score, t in sorted(scored, key=lambda pair: -pair[0]) if score == best or score >= 2.0)[:MOST]
 
 
-def _named(technique: Technique, text: str) -> bool:
-    """Whether an idea has a technique's id in it, or its 'knob=value'."""
+def _named(technique: Technique, change: Change, text: str) -> bool:
+    """Whether an idea has a technique's id in it, or the 'knob=value' that it sets."""
     id = technique.id.removeprefix("setting:").lower()
     spelled = {id, id.replace("-", "_"), id.replace("-", " ")}
+    if len(change.knobs) == 1 and not change.sources:
+        spelled |= {f"{name}={value}".lower() for name, value in change.knobs.items()}
     return any(re.search(rf"(?<![\w=-]){re.escape(name)}(?![\w-])", text) for name in spelled)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
-from rsi_tui.journal.facts import ORIGINAL, CandidateFacts
+from rsi_tui.journal.facts import ORIGINAL, CandidateFacts, DirectionFacts
 from rsi_tui.minds.builtin.director import whole_effect, whole_stack
 from rsi_tui.minds.builtin.joint import QUESTION, best_set
 from rsi_tui.minds.builtin.pool import Option, options, peak_of, start_peak
@@ -26,6 +27,8 @@ def select(brief: SelectorBrief) -> HypothesisAnswer | CloseDirection:
         return _reproduction(brief, direction.reproduces)
     if direction.question == QUESTION:
         return _set(brief, direction.start)
+    if not direction.techniques:
+        return _new_code(brief, direction)
     parent, found = _parent(brief, direction.start, direction.techniques if direction.proposal else ())
     wanted = [option for option in found if set(option.ids) <= set(direction.techniques)]
     if not wanted:
@@ -49,6 +52,25 @@ def _set(brief: SelectorBrief, start: str) -> HypothesisAnswer | CloseDirection:
         predicted_time=found.time,
         predicted_memory=found.memory,
         refuted_by=f"a step time above {percent(found.time / 3)} in screening, or any invariant broken",
+    )
+
+
+def _new_code(brief: SelectorBrief, direction: DirectionFacts) -> HypothesisAnswer | CloseDirection:
+    """A direction for new code, which another mind has opened and another mind writes: its question is the hypothesis.
+
+    It is asked a second time only where nothing came of the first.
+    """
+    if brief.round > (2 if brief.previous_refusal else 1):
+        return CloseDirection("what the direction asks for was written, and a builtin Selector has no second idea for new code")
+    return HypothesisAnswer(
+        parent=direction.start,
+        statement=f"{direction.question} {direction.reason}",
+        techniques=(),
+        knobs={},
+        predicted_time=math.log1p(-direction.expected_gain),
+        predicted_memory=0.0,
+        refuted_by=f"a step time above {percent(math.log1p(-direction.expected_gain) / 3)} in screening, or any invariant broken",
+        evidence=direction.evidence,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from rsi_tui.minds.claude.prompts import Prompt
 from rsi_tui.minds.claude.redact import Redactor
 from rsi_tui.minds.claude.stream import Reply, estimated_tokens
 
+LOOK_S = 0.25
 LONGEST_ANSWER = 60_000
 """characters of an answer that are kept in the journal; of a longer one the begin"""
 
@@ -74,6 +76,9 @@ class Calls:
             for body in past
             if isinstance(body, ModelCalled) and body.outcome == "answered" and len(body.answer) < LONGEST_ANSWER
         }
+        self._at_work: dict[str, threading.Event] = {}
+        """requests that may be answered for others too, by digest"""
+        self._lock = threading.Lock()
 
     def role(self, role: Role) -> RoleSettings:
         found: RoleSettings = getattr(self._settings, role)
@@ -89,8 +94,30 @@ class Calls:
         """
         request = self._request(question)
         digest = hashlib.sha256(json.dumps(request, sort_keys=True, default=str).encode("utf-8", "surrogateescape")).hexdigest()
-        if question.reusable and (known := self._answered.get(digest)) is not None:
-            return self._again(question, digest, known, judge)
+        if not question.reusable:
+            return self._send(question, request, digest, judge)
+        done = self._turn(digest)
+        try:
+            if (known := self._answered.get(digest)) is not None:
+                return self._again(question, digest, known, judge)
+            return self._send(question, request, digest, judge)
+        finally:
+            with self._lock:
+                del self._at_work[digest]
+            done.set()
+
+    def _turn(self, digest: str) -> threading.Event:
+        """Wait while another thread asks the very same; the event to set once this one has its answer."""
+        while True:
+            with self._lock:
+                other = self._at_work.get(digest)
+                if other is None:
+                    mine = self._at_work[digest] = threading.Event()
+                    return mine
+            while not other.wait(LOOK_S):
+                self._client.look()
+
+    def _send(self, question: Question, request: dict[str, Any], digest: str, judge: Judge) -> Answer:
         call, sent, began = self.ledger.new_call(), Sent(), time.monotonic()
         price = price_of(str(request["model"]), self._settings.cache_hours)
         prompt_tokens = estimated_tokens(json.dumps(request, default=str, ensure_ascii=False))

@@ -69,7 +69,7 @@ class Client:
         """`wait` and `look`, which is called as events arrive, may raise to give up; `tell` is given a sentence for each wait."""
         self._api, self._redact = api, redact
         self._patience_s, self._wait, self._clock, self._tell = patience_s, wait, clock, tell
-        self._look = look
+        self.look = look
 
     def send(
         self, request: Mapping[str, Any], before: Callable[[TokenFacts], None], sent: Sent, show: Show = lambda state, text, wait_s: None
@@ -115,7 +115,7 @@ class Client:
         try:
             with self._api.messages.create(**request, stream=True) as stream:
                 for event in stream:
-                    self._look()
+                    self.look()
                     if added := reply.take(event.model_dump(exclude_unset=True)):
                         show("writing", added, 0.0)
             if reply.complete:

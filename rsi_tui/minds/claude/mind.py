@@ -16,11 +16,12 @@ from rsi_tui.errors import BudgetError, PatchError
 from rsi_tui.journal.events import Role
 from rsi_tui.minds.builtin.mind import BuiltinMind
 from rsi_tui.minds.claude import briefing, executor, schemas
+from rsi_tui.minds.claude.ahead import Ahead
 from rsi_tui.minds.claude.api import open_api, require_access
 from rsi_tui.minds.claude.asking import NoAnswer, ask
 from rsi_tui.minds.claude.calls import Calls
 from rsi_tui.minds.claude.client import Client
-from rsi_tui.minds.claude.money import Caps, Ledger
+from rsi_tui.minds.claude.money import Caps, DirectionSpent, Ledger
 from rsi_tui.minds.claude.redact import Redactor
 from rsi_tui.minds.claude.waiting import Waiting
 from rsi_tui.minds.claude.workbench import Workbench
@@ -57,25 +58,35 @@ class ClaudeMind:
         self._room: Room | None = None
         self._calls: Calls | None = None
         self._api: Any = None
+        self._ahead = Ahead()
 
     def enter(self, room: Room) -> None:
         """Open the API for a campaign; the ledger goes on from its journal."""
         settings = self._settings
-        caps = Caps(room.usd or settings.max_usd, settings.max_usd_per_direction, settings.max_tokens, settings.max_calls)
+        caps = Caps(
+            room.usd or settings.max_usd, settings.max_usd_per_direction, settings.max_tokens, settings.max_calls,
+            settings.max_tokens_per_direction, settings.max_calls_per_direction,
+        )  # fmt: skip
         waiting = self._waiting(room)
         self._api = open_api(settings)
         client = Client(
-            self._api, self._redact, patience_s=settings.patience_s, wait=waiting.wait, clock=waiting.clock,
-            tell=room.tell, look=waiting.look,
+            self._api, self._redact, patience_s=settings.patience_s, wait=lambda seconds: self._ahead.wait(waiting.wait, seconds), clock=waiting.clock,
+            tell=room.tell, look=lambda: self._ahead.look(waiting.look),
         )  # fmt: skip
         self._room = room
         self._calls = Calls(settings, client, Ledger(caps, room.record, room.past), self._redact, room.past, room.show)
 
     def leave(self) -> None:
-        """Close connections."""
+        """Close connections; what is thought ahead is given up."""
+        self._ahead.end()
         if self._api is not None:
             self._api.close()
         self._api = self._calls = self._room = None
+
+    def foresee(self, role: Role, direction: str, question: Callable[[], object]) -> None:
+        """Ask ahead while less than half of the money is spent, for roles that a model answers for."""
+        if self._calls is not None and not self._by_builtin(role) and self._calls.ledger.ample(direction):
+            self._ahead.begin(question)
 
     @property
     def calls(self) -> Calls:
@@ -143,7 +154,7 @@ class ClaudeMind:
         try:
             return executor.execute(self.calls, self._redact, bench, brief, self._settings.max_turns, why)
         except (NoAnswer, BudgetError) as error:
-            self.spent = str(error) if isinstance(error, BudgetError) else self.spent
+            self._note(error)
             raise PatchError(str(error)) from error
 
     def review(self, brief: ReviewBrief) -> ReviewAnswer:
@@ -172,8 +183,13 @@ class ClaudeMind:
         try:
             return ask(self.calls, self._redact, role, direction, *rest), ""
         except (NoAnswer, BudgetError) as error:
-            self.spent = str(error) if isinstance(error, BudgetError) else self.spent
+            self._note(error)
             return None, str(error)
+
+    def _note(self, error: Exception) -> None:
+        """Keep which limit of the campaign was reached, where its own thread has met it."""
+        if isinstance(error, BudgetError) and not isinstance(error, DirectionSpent) and not self._ahead.here:
+            self.spent = str(error)
 
 
 def _used(used: list[schemas.Used], brief: DirectorBrief | SelectorBrief) -> dict[str, str]:

@@ -22,6 +22,10 @@ from rsi_tui.journal.facts import Fact, TokenFacts
 MILLION = 1e6
 
 
+class DirectionSpent(BudgetError):
+    """A direction has had its share; the campaign goes on with others."""
+
+
 @dataclass(frozen=True)
 class Price:
     """US dollars for a million tokens of one model."""
@@ -78,6 +82,8 @@ class Caps:
     usd_per_direction: float | None = None
     tokens: int | None = None
     calls: int | None = None
+    tokens_per_direction: int | None = None
+    calls_per_direction: int | None = None
 
 
 @dataclass
@@ -118,6 +124,25 @@ class Ledger:
                 self._numbered = max(self._numbered, int(body.call[1:]))
         for lost in list(self._open.values()):
             self._lost(lost)
+
+    def ample(self, direction: str) -> bool:
+        """Is less than half of every cap spent or set aside? What may be in vain is asked for only then."""
+        with self._lock:
+            return all(cap is None or taken <= cap / 2 for cap, taken, _ in self._standing(list(self._open.values()), direction))
+
+    def _standing(self, held: list[ModelCallReserved], direction: str) -> tuple[tuple[float | None, float, str], ...]:
+        """(cap, what is spent and set aside of it, what it is a cap on) of calls, tokens and dollars, the direction's own too."""
+        caps, total = self.caps, self.total
+        inner = [known for known in held if known.direction == direction]
+        here = self.by_direction[direction] if direction else Account()
+        return (
+            (caps.calls, total.calls + len(held), "calls"),
+            (caps.calls_per_direction if direction else None, here.calls + len(inner), "calls"),
+            (caps.tokens, total.tokens.total + sum(known.tokens for known in held), "tokens"),
+            (caps.tokens_per_direction if direction else None, here.tokens.total + sum(known.tokens for known in inner), "tokens"),
+            (caps.usd, total.usd + sum(known.usd or 0.0 for known in held), "usd"),
+            (caps.usd_per_direction if direction else None, here.usd + sum(known.usd or 0.0 for known in inner), "usd"),
+        )
 
     def new_call(self) -> str:
         """An id for a call: m1, m2, ..."""
@@ -161,20 +186,15 @@ class Ledger:
 
     def _check(self, others: list[ModelCallReserved], direction: str, tokens: int, usd: float | None) -> None:
         caps = self.caps
-        if caps.calls is not None and self.total.calls + len(others) + 1 > caps.calls:
-            raise BudgetError(f"all {caps.calls} model calls of the campaign are used up")
-        aside = sum(known.tokens for known in others)
-        if caps.tokens is not None and self.total.tokens.total + aside + tokens > caps.tokens:
-            raise BudgetError(f"a further model call may need more than is left of {caps.tokens:,} tokens")
-        capped = caps.usd is not None or caps.usd_per_direction is not None
-        if usd is None:
-            if capped and caps.tokens is None:
-                raise BudgetError("a limit in $ can't be kept, since the price of the model is not known: set [claude] max_tokens")
-            return
-        held = sum(known.usd or 0.0 for known in others)
-        if caps.usd is not None and self.total.usd + held + usd > caps.usd:
-            raise BudgetError(f"a further model call may cost more than is left of ${caps.usd:g}")
-        if caps.usd_per_direction is not None and direction:
-            here = sum(known.usd or 0.0 for known in others if known.direction == direction)
-            if self.by_direction[direction].usd + here + usd > caps.usd_per_direction:
-                raise BudgetError(f"a further model call may cost more than is left of the direction's ${caps.usd_per_direction:g}")
+        wanted = {"calls": 1, "tokens": tokens, "usd": usd or 0.0}
+        if usd is None and caps.tokens is None and (caps.usd is not None or caps.usd_per_direction is not None):
+            raise BudgetError("a limit in $ can't be kept, since the price of the model is not known: set [claude] max_tokens")
+        for place, (cap, taken, what) in enumerate(self._standing(others, direction)):
+            if cap is None or taken + wanted[what] <= cap:
+                continue
+            kind, whose = (DirectionSpent, "of the direction") if place % 2 else (BudgetError, "of the campaign")
+            if what == "calls":
+                raise kind(f"all {cap} model calls {whose} are used up")
+            if what == "tokens":
+                raise kind(f"a further model call may need more than is left of {cap:,} tokens {whose}")
+            raise kind(f"a further model call may cost more than is left of ${cap:g} {whose}")

@@ -33,6 +33,8 @@ class Ended:
     """How a command ended."""
 
     ok: bool
+    late: bool
+    """killed at its time limit, which a busy machine can be the reason for"""
     said: str
     """exit code and output, shortened"""
 
@@ -113,7 +115,7 @@ class Workbench:
                 run = self._room.launcher.run(self._spec(command, seconds, tree, out))
         finally:
             shutil.rmtree(place, ignore_errors=True)
-        return Ended(run.exit_code == 0 and not run.killed_for, _outcome(run))
+        return Ended(run.exit_code == 0 and not run.killed_for, run.killed_for == "timeout", _outcome(run))
 
     def _lay(self, tree: Path, changed: Mapping[str, str]) -> None:
         """Put edits into a copy of the tree, and take out what only the evaluator runs."""
