@@ -304,8 +304,12 @@ class RsiApp(App[None]):
         if self._tail is None or not self._can_command():
             return
         view, id = self._tail.view, self._live.selected
-        known = view.rounds.get(id)
-        candidate = known.candidate if known is not None else id
+        if (known := view.rounds.get(id)) is not None:
+            candidate = known.candidate
+        elif (direction := view.directions.get(id)) is not None:
+            candidate = direction.facts.start
+        else:
+            candidate = id if id in view.candidates else "original"
         try:
             pin = "" if candidate == steering.pinned(view) else steering.check_pin(view, candidate or "original")
             send_command(self._tail.paths, getpass.getuser(), "pin", pin)

@@ -131,6 +131,34 @@ async def test_pause_and_stop_leave_commands_for_the_engine(tmp_path: Path) -> N
             assert [c.action for c in take_commands(home.campaign("c"))] == ["resume", "stop"]
 
 
+async def test_ideas_pin_budget_and_notes_leave_commands_for_the_engine(tmp_path: Path) -> None:
+    home = write_home(tmp_path, campaign="c", until="searching")
+    app = app_on(home)
+    async with app.run_test(size=(80, 24)) as pilot:
+        with JournalWriter.open(home.campaign("c").journal):
+            await seen(app, pilot, "selector works on d4")
+            await pilot.press("o")
+            await seen(app, pilot, "What should be tried?")
+            await pilot.press(*"sdpa", "enter")
+            await seen(app, pilot, "propose sent: sdpa")
+            await pilot.press("o", "escape", "b")
+            await seen(app, pilot, "Budget in all")
+            await pilot.press(*"many", "enter")
+            await seen(app, pilot, "say what the budget is")
+            await pilot.press("b", *"candidates=40", "enter")
+            await seen(app, pilot, "budget sent: candidates=40")
+            await pilot.press("n", *"busy", "space", *"noon", "enter")
+            await seen(app, pilot, "note sent: busy noon")
+            await pilot.press("a")
+            await seen(app, pilot, "nothing waits for approval")
+            await pilot.press("v")
+            await seen(app, pilot, "put the cursor on what was adopted")
+            await pilot.press("g", "i")
+            await seen(app, pilot, "directions will start from original")
+            found = [(c.action, c.text) for c in take_commands(home.campaign("c"))]
+            assert found == [("propose", "sdpa"), ("budget", "candidates=40"), ("note", "busy noon"), ("pin", "original")]
+
+
 async def test_keys_walk_the_tree_and_open_what_lies_under_the_cursor(tmp_path: Path) -> None:
     app = app_on(write_home(tmp_path))
     async with app.run_test(size=(80, 24)) as pilot:
